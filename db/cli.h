@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the programs share on the command line: numbers, shape options, tables,
+ * JSON. Lives in its own convenience library (libsmartcols, jansson) and never in
+ * libhcpplan. Number parsing never depends on the locale.
+ */
+#ifndef HCP_CLI_H
+#define HCP_CLI_H
+#include <argp.h>
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "db/db.h"
+
+/* "4096", "64K", "1M" (powers of two) -> tokens in [min, HCP length limit 2^30].
+ * Trailing garbage, sign, overflow, decimal comma: HCP_USAGE and what was wrong. */
+int hcp_parse_len(const char *text, int64_t min, int64_t *out, struct hcp_err *err);
+/* Plain decimal number, '.' only, whole string, finite. */
+int hcp_parse_double(const char *text, double *out, struct hcp_err *err);
+/* "mps:10" "green:24" "cpu:50" "" -> checked text and number (kind in kind[8]). */
+int hcp_parse_limit(const char *text, char kind[8], int32_t *value, struct hcp_err *err);
+/* One rank "DEVICE[@LIMIT]" or "N*DEVICE[@LIMIT]", comma separated list. *ranks
+ * malloc'ed array of keys with device and limit set. */
+int hcp_parse_ranks(const char *text, struct hcp_key **ranks, size_t *n, struct hcp_err *err);
+
+/* Shape options, the same everywhere: an argp child that fills this. */
+struct hcp_shape_args {
+    int64_t seq_len; /* 0 = not given */
+    int32_t heads, kv_heads, head_dim, batch;
+    char dtype[8], mask[8], layout[12], phase[8]; /* layout "" = not given */
+};
+void hcp_shape_defaults(struct hcp_shape_args *shape); /* 32/8 heads, 128, bf16, batch 1, full, prefill */
+extern const struct argp hcp_shape_argp;               /* child input: struct hcp_shape_args * */
+int hcp_shape_check(const struct hcp_shape_args *shape, struct hcp_err *err);
+
+/* Prints "PROGRAM: text" on stderr and returns err->code. */
+int hcp_cli_report(const struct hcp_err *err);
+/* Program name for messages ("hcp-plan"); set once in main. */
+void hcp_cli_set_name(const char *name);
+
+/* A table with typed columns; one description gives text and JSON. Numbers are
+ * right-aligned. Text goes through libsmartcols. */
+typedef struct hcp_table hcp_table;
+hcp_table *hcp_table_new(void);
+void hcp_table_column(hcp_table *t, const char *name, int right_align);
+void hcp_table_row(hcp_table *t);
+void hcp_table_cell(hcp_table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int hcp_table_print(hcp_table *t, FILE *out); /* and frees it; non-zero if the write failed */
+
+/* Dumps JSON (one line a document, keys in insertion order, reals with 17
+ * significant digits trimmed) and decrefs it; non-zero if the write failed. */
+int hcp_json_print(json_t *json, FILE *out);
+json_t *hcp_json_real(double v); /* null for NaN */
+
+/* Flushes and checks stdout at the end of a program (disk full): exit code. */
+int hcp_cli_finish(int code);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The profile database: one SQLite file (see schema.sql and hcp-db(5)). All SQL
+ * of the project lives in this folder. Functions return HCP_OK or another code of
+ * error.h and fill err; nothing prints. Unknown values are NaN (double), -1
+ * (integer) and "" (text) in C, NULL in the file.
+ */
+#ifndef HCP_DB_H
+#define HCP_DB_H
+#include <stddef.h>
+#include <stdint.h>
+#include "db/error.h"
+
+typedef struct hcp_db hcp_db;
+
+/* What makes two cells comparable: same device class, limit, kernel and shape. */
+struct hcp_key {
+    char device[64];   /* slug: "nvidia-h200" */
+    char limit[32];    /* "mps:10", "cpu:50", "green:24"; "" = whole device */
+    char provider[32]; /* "cudnn", "flash", "cpu-blas" */
+    char dtype[8];     /* "bf16" "fp16" "fp32" */
+    char phase[8];     /* "prefill" "decode" */
+    int32_t batch, heads, kv_heads, head_dim;
+};
+
+/* One measured (or recorded, or synthetic) cell with its provenance. */
+struct hcp_cell {
+    int64_t id; /* database row; 0 before insertion */
+    struct hcp_key key;
+    char mask[8]; /* "full" "causal" (row i sees keys j <= i + kv_len - q_len) */
+    int64_t q_len, kv_len;
+
+    char status[8];  /* "ok" "failed" */
+    char error[256]; /* why it failed */
+    double time_ms;  /* median */
+    double min_ms, p25_ms, p75_ms, max_ms, ci_lo_ms, ci_hi_ms; /* ci: 95 % of the median */
+    int32_t samples, outliers; /* outliers: beyond 10 MAD, counted, never dropped */
+    double cupti_ms;           /* CUPTI kernel time, the cross-check */
+    char method[16];           /* "event" "graph" "wall" "cpu-time" "recorded" "synthetic" */
+    char cache[8];             /* "cold" "warm" */
+    char stop_reason[16];      /* "noise" "settled" "cap" "few" */
+    double sm_clock_mhz, mem_clock_mhz, power_w, energy_j, temperature_c;
+    int64_t throttle_reasons;  /* NVML bit mask */
+
+    char origin[12];  /* "measured" "recorded" "synthetic" */
+    char run_uid[40]; /* one sweep on one machine; merging never double-counts it */
+    char host[64], device_uuid[64], device_name[96];
+    int32_t sm_count; /* of the whole device */
+    int32_t sm_seen;  /* under the limit, as the client saw it */
+    double peak_tflops; /* dense roofline of the whole device for dtype; NaN unknown */
+    char provider_version[48], provider_config[128], check_result[64];
+    int64_t tile_q, tile_kv; /* 0 unknown */
+    char driver[32], cuda_version[16], tool_version[16];
+    char measured_at[24]; /* UTC, ISO 8601 */
+    char note[256];
+
+    int32_t n_raw; /* raw samples in order of measurement; owned by the caller on write, */
+    double *raw_ms; /* by the row iterator on read */
+};
+
+/* Opens (flags below); creates the schema in a new or empty file, migrates an
+ * older one forward, refuses a newer or foreign one, without touching it. */
+enum { HCP_DB_READ = 1, HCP_DB_WRITE = 2, HCP_DB_CREATE = 4 };
+int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err);
+void hcp_db_close(hcp_db *db);
+/* path argument, else $HCP_DB, else "hcp.db" */
+const char *hcp_db_default_path(const char *path);
+
+/* Sets every field of a cell to "unknown", then the defaults of design.md. */
+void hcp_cell_init(struct hcp_cell *cell);
+/* Refuses what must never be stored: lengths < 1, time <= 0 or NaN, samples whose
+ * order contradicts (min > median), utilisation above 1, heads % kv_heads. */
+int hcp_cell_validate(const struct hcp_cell *cell, struct hcp_err *err);
+
+/* One transaction a cell. A cell of the same run_uid, key, mask and lengths is
+ * replaced only when the stored one has failed; otherwise HCP_FAILED. */
+int hcp_db_put_cell(hcp_db *db, const struct hcp_cell *cell, struct hcp_err *err);
+/* Explicit batching for imports: begin / commit / rollback. */
+int hcp_db_begin(hcp_db *db, struct hcp_err *err);
+int hcp_db_commit(hcp_db *db, struct hcp_err *err);
+void hcp_db_rollback(hcp_db *db);
+
+/* Row filter: NULL or "" = any. Numbers: 0 = any. */
+struct hcp_filter {
+    const char *device, *limit, *provider, *dtype, *phase, *mask, *origin, *status, *run_uid, *host;
+    int limit_set; /* 1: limit "" means "whole device", not any */
+    int32_t batch, heads, kv_heads, head_dim;
+};
+/* Calls visit for each cell in a fixed order (key, mask, q_len, kv_len, run_uid);
+ * a non-zero return of visit stops and is returned. want_raw: fill raw_ms. */
+int hcp_db_each_cell(hcp_db *db, const struct hcp_filter *filter, int want_raw,
+                     int (*visit)(const struct hcp_cell *cell, void *ctx), void *ctx, struct hcp_err *err);
+/* Distinct keys that have "ok" cells, fixed order. *keys malloc'ed. */
+int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **keys, size_t *n, struct hcp_err *err);
+
+/* A fingerprint of the "ok" cells of one key: changes when a cell is added,
+ * removed or altered. Models store it and are refused when it differs. */
+int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out, struct hcp_err *err);
+
+/* Models, stored beside their samples: a head row and named arrays of doubles
+ * (what the names mean is fit/model.h's business; the bits survive exactly). */
+struct hcp_model_row {
+    int64_t id;
+    struct hcp_key key;
+    char kind[8];   /* "lut" "poly" */
+    char origin[12]; /* of its samples; "mixed" when they differ */
+    uint64_t samples_hash;
+    int32_t format; /* version of the array layout */
+    double holdout_median, holdout_p90; /* relative error, 0.02 = 2 % */
+    int32_t holdout_cells;
+    char fitted_at[24], tool_version[16];
+    char holdout_note[160];
+};
+struct hcp_named_array {
+    char name[24];
+    size_t n;
+    double *v;
+};
+/* Replaces the model of the same key and kind. One transaction. */
+int hcp_db_put_model(hcp_db *db, const struct hcp_model_row *row,
+                     const struct hcp_named_array *arrays, size_t n_arrays, struct hcp_err *err);
+int hcp_db_each_model(hcp_db *db, const struct hcp_filter *filter,
+                      int (*visit)(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
+                                   size_t n_arrays, void *ctx),
+                      void *ctx, struct hcp_err *err);
+
+#endif

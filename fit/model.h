@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A fitted model of one key (device, limit, kernel, shape) and its evaluation.
+ * Pure C in a library of its own: no GSL, no SQLite, no I/O. Evaluation allocates
+ * nothing, takes no lock, and uses only + - * / sqrt and comparisons, so that it
+ * gives the same bits on every IEEE 754 machine (build with -ffp-contract=off).
+ */
+#ifndef HCP_MODEL_H
+#define HCP_MODEL_H
+#include <stddef.h>
+#include <stdint.h>
+#include "db/db.h"
+
+typedef struct hcp_model hcp_model; /* immutable after creation; shared by threads */
+
+typedef enum hcp_model_source {
+    HCP_SOURCE_MEASURED = 0,     /* the query is a sampled cell: its value verbatim */
+    HCP_SOURCE_INTERPOLATED = 1, /* inside the measured hull */
+    HCP_SOURCE_EXTRAPOLATED = 2  /* outside: callers refuse unless asked not to */
+} hcp_model_source;
+
+/* Builds a model from its stored row and arrays (any kind). HCP_FAILED with a
+ * reason when the arrays are damaged or of a newer format. Free with hcp_model_free. */
+int hcp_model_create(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
+                     size_t n_arrays, hcp_model **out, struct hcp_err *err);
+void hcp_model_free(hcp_model *model); /* accepts NULL */
+const struct hcp_model_row *hcp_model_row(const hcp_model *model);
+
+/* Predicted time in ms of one block: q_len rows against kv_len keys, causal 0 =
+ * FULL rectangle; causal 1 = row i sees keys j <= i + kv_len - q_len (kv_len ==
+ * q_len is the causal square). 0 for an empty block (a length 0); otherwise > 0 and
+ * non-decreasing in q_len and in kv_len. source may be NULL. */
+double hcp_model_block_ms(const hcp_model *model, int causal, int64_t q_len, int64_t kv_len,
+                          hcp_model_source *source);
+
+/* Relative error bar at that block: time is in [t*(1-lo), t*(1+hi)] with about 90 %
+ * confidence, from held-out errors (wider outside the hull). */
+void hcp_model_error(const hcp_model *model, int causal, int64_t q_len, int64_t kv_len,
+                     double *lo, double *hi);
+
+/* Kernel tile the model rounds to (>= 1) and the measured hull, for messages. */
+int64_t hcp_model_tile_q(const hcp_model *model);
+int64_t hcp_model_tile_kv(const hcp_model *model);
+void hcp_model_hull(const hcp_model *model, int causal, int64_t *q_min, int64_t *q_max,
+                    int64_t *kv_min, int64_t *kv_max);
+
+#endif

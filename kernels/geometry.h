@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Block geometry of ring attention: which part of a (query shard x KV block)
+ * rectangle a causal mask leaves, in closed form. Pure C, no allocation, no I/O.
+ *
+ * A block has q_len query rows, the first at absolute position q0, and kv_len
+ * keys, the first at position k0. diag = q0 - k0. Row i (0-based) sees the keys
+ * j with j <= i + diag. All lengths are in tokens.
+ */
+#ifndef HCP_GEOMETRY_H
+#define HCP_GEOMETRY_H
+#include <stdint.h>
+
+/* Longest sequence accepted anywhere, in tokens: areas stay below 2^61. */
+#define HCP_MAX_LEN ((int64_t)1 << 30)
+
+typedef enum hcp_mask { HCP_MASK_FULL = 0, HCP_MASK_CAUSAL = 1 } hcp_mask;
+
+typedef enum hcp_block_kind {
+    HCP_BLOCK_EMPTY = 0, /* no row sees any key: nothing to launch */
+    HCP_BLOCK_FULL = 1,  /* every row sees every key: unmasked kernel */
+    HCP_BLOCK_PARTIAL = 2
+} hcp_block_kind;
+
+/* What is left of a block after the rows that see nothing are dropped. */
+typedef struct hcp_block {
+    hcp_block_kind kind;
+    int64_t skip_rows; /* leading rows that see no key: move the Q pointer by this many */
+    int64_t q_len;     /* rows left */
+    int64_t kv_len;    /* keys that at least one row sees */
+    int64_t diag;      /* >= 0 for PARTIAL; meaningless otherwise */
+} hcp_block;
+
+/* Classifies a block. Any int64 diag is accepted (differences of positions up
+ * to 2^62); q_len and kv_len in [0, HCP_MAX_LEN]. Zero-length blocks are EMPTY. */
+hcp_block hcp_block_classify(hcp_mask mask, int64_t q_len, int64_t kv_len, int64_t diag);
+
+/* Number of (row, key) pairs the mask leaves: sum over rows of
+ * clamp(i + diag + 1, 0, kv_len), in closed form. */
+int64_t hcp_block_area(hcp_mask mask, int64_t q_len, int64_t kv_len, int64_t diag);
+
+/* Floating-point operations of a forward pass over that area:
+ * 4 * area * heads * head_dim * batch (two products, two operations each). */
+double hcp_attention_flops(int64_t area, int64_t batch, int64_t heads, int64_t head_dim);
+
+#endif
