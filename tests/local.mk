@@ -1,1 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
+# Each area registers its tests in a file of its own.
+include tests/kernels.mk
+include tests/cuda.mk
+include tests/db.mk
+include tests/fit.mk
+include tests/plan.mk
+include tests/profile.mk
+include tests/build.mk
+
+# Everything speaks TAP; `make check` reads it through automake's TAP driver.
+TEST_EXTENSIONS = .bats .sh
+TAP_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
+LOG_DRIVER = $(TAP_DRIVER)
+SH_LOG_DRIVER = $(TAP_DRIVER)
+SH_LOG_COMPILER = $(SHELL)
+BATS_LOG_DRIVER = $(TAP_DRIVER)
+BATS_LOG_COMPILER = $(BATS)
+AM_BATS_LOG_FLAGS = --tap
+AM_TESTS_ENVIRONMENT = \
+	CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT; \
+	srcdir='$(srcdir)'; export srcdir; \
+	top_srcdir='$(abs_top_srcdir)'; export top_srcdir; \
+	top_builddir='$(abs_top_builddir)'; export top_builddir; \
+	HCP_PROFILES='$(abs_top_srcdir)/db/profiles'; export HCP_PROFILES; \
+	PATH='$(abs_top_builddir)/profiler:$(abs_top_builddir)/planner:'"$$PATH"; export PATH;
