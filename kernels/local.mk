@@ -1,1 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+# Geometry apart: libhcpplan takes it without BLAS. The built-in providers are listed
+# in builtins.c, an object of libhcpkernels.la that only callers of
+# hcp_registry_open() pull in; those link libhcpcuda.a after it when HAVE_CUDA.
+noinst_LTLIBRARIES += kernels/libhcpgeometry.la kernels/libhcpkernels.la
+
+kernels_libhcpgeometry_la_SOURCES = kernels/geometry.c kernels/geometry.h
+
+kernels_libhcpkernels_la_SOURCES = \
+	kernels/merge.c kernels/merge.h kernels/dtype.h kernels/randn.h \
+	kernels/runtime-cpu.c kernels/runtime.h kernels/provider.h
+kernels_libhcpkernels_la_CFLAGS = $(AM_CFLAGS) $(BLAS_CFLAGS)
+kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) $(LIBM)
+
+pkginclude_HEADERS += kernels/provider.h
+
+include kernels/cuda.mk

@@ -8,6 +8,29 @@
 #define HCP_RUNTIME_H
 #include "kernels/provider.h"
 
+/* What hcp_attention does after a provider's call: bring the raw result of a run
+ * of rows to the common form (natural-log L, (0, -inf) for empty rows, fp32) and
+ * store it or merge it into the running state. Row (b, h, i) of a tensor is at
+ * b*stride[0] + h*stride[1] + i*stride[2] elements from its pointer, of its lse at
+ * (b*heads + h)*pitch + i. All pointers are the device's.
+ * part and lse_part NULL: the rows are empty (stored: (0, -inf); merged: no-op).
+ * o and part both NULL: only L is treated (O went to its place already);
+ * not with accumulate. lse_part may equal lse (in place), part may not equal o. */
+typedef struct hcp_finish {
+    int64_t batch, heads, rows, head_dim;
+    float *o;
+    int64_t o_stride[3];
+    float *lse;
+    int64_t lse_pitch;
+    const void *part;
+    int32_t part_dtype; /* hcp_dtype */
+    int64_t part_stride[3];
+    const float *lse_part;
+    int64_t part_pitch;
+    uint32_t caps;      /* the provider's HCP_CAP_LSE_LOG2 and HCP_CAP_EMPTY_POS_INF */
+    int32_t accumulate; /* 1: merge into (o, lse) by the rule of merge.h; 0: store */
+} hcp_finish;
+
 typedef struct hcp_runtime {
     int32_t kind; /* hcp_device_kind */
     int (*select)(int ordinal);
@@ -21,12 +44,13 @@ typedef struct hcp_runtime {
     int (*sync)(void *stream);
     /* Text of the last device error in this thread; "" if none. */
     const char *(*last_error)(void);
-    /* Standard normal numbers as dtype (Box-Muller on a counter hash of seed:
-     * same values on every device and runtime up to rounding to dtype). */
+    /* Standard normal numbers as dtype; element i is hcp_randn_at(seed, i) of
+     * randn.h: same values on every device up to rounding to dtype. */
     int (*randn)(void *dst, int64_t n, int32_t dtype, uint64_t seed, void *stream);
-    /* Merge of partial states, fp32, rows x head_dim; see merge.h. */
-    int (*merge)(float *o, float *lse, const void *o_part, int32_t part_dtype, const float *lse_part,
-                 int64_t rows, int64_t head_dim, void *stream);
+    /* Merge of contiguous partial states, fp32, rows x head_dim; see merge.h. */
+    int (*merge)(float *o, float *lse, const void *o_part, int32_t part_dtype,
+                 const float *lse_part, int64_t rows, int64_t head_dim, void *stream);
+    int (*finish)(const hcp_finish *job, void *stream);
 } hcp_runtime;
 
 const hcp_runtime *hcp_runtime_cpu(void);
