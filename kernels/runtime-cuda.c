@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hcp_runtime on CUDA: thin calls into the runtime API, each with the text of what
+ * failed kept for last_error(). A stream is a cudaStream_t; NULL is the default one.
+ */
+#include "kernels/cuda-internal.h"
+#include "kernels/cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+
+static int select_device(int ordinal)
+{
+    char doing[48];
+    snprintf(doing, sizeof doing, "select GPU %d", ordinal);
+    return hcp_cuda_check(cudaSetDevice(ordinal), doing);
+}
+
+static int alloc(void **out, int64_t bytes)
+{
+    char doing[64];
+    void *p = NULL;
+    int rc;
+    snprintf(doing, sizeof doing, "allocate %lld bytes on the GPU", (long long)bytes);
+    if (bytes < 0)
+        return hcp_cuda_check(cudaErrorInvalidValue, doing);
+    rc = hcp_cuda_check(cudaMalloc(&p, (size_t)bytes), doing);
+    if (rc == HCP_RC_OK)
+        *out = p;
+    return rc;
+}
+
+static void release(void *p)
+{
+    cudaFree(p);
+}
+
+static int to_device(void *dst, const void *src, int64_t bytes, void *stream)
+{
+    return hcp_cuda_check(cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyHostToDevice,
+                                          (cudaStream_t)stream),
+                          "copy to the GPU");
+}
+
+static int to_host(void *dst, const void *src, int64_t bytes, void *stream)
+{
+    cudaError_t e = cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost,
+                                    (cudaStream_t)stream);
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize((cudaStream_t)stream);
+    return hcp_cuda_check(e, "copy from the GPU");
+}
+
+static int fill(void *dst, int byte, int64_t bytes, void *stream)
+{
+    return hcp_cuda_check(
+        cudaMemsetAsync(dst, byte, (size_t)bytes, (cudaStream_t)stream), "fill memory");
+}
+
+static int stream_create(void **out)
+{
+    cudaStream_t stream;
+    int rc = hcp_cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                            "create a stream");
+    if (rc == HCP_RC_OK)
+        *out = stream;
+    return rc;
+}
+
+static void stream_destroy(void *stream)
+{
+    if (stream)
+        cudaStreamDestroy((cudaStream_t)stream);
+}
+
+static int sync_stream(void *stream)
+{
+    return hcp_cuda_check(cudaStreamSynchronize((cudaStream_t)stream),
+                          "finish the work on the GPU");
+}
+
+static int randn(void *dst, int64_t n, int32_t dtype, uint64_t seed, void *stream)
+{
+    return hcp_cuda_check(hcp_cuda_launch_randn(dst, n, dtype, seed, stream),
+                          "launch the random fill");
+}
+
+static int finish(const hcp_finish *job, void *stream)
+{
+    return hcp_cuda_check(hcp_cuda_launch_finish(job, stream), "launch the merge");
+}
+
+static int merge(float *o, float *lse, const void *o_part, int32_t part_dtype,
+                 const float *lse_part, int64_t rows, int64_t head_dim, void *stream)
+{
+    /* Contiguous states are one head of one batch. */
+    const hcp_finish job = {.batch = 1,
+                            .heads = 1,
+                            .rows = rows,
+                            .head_dim = head_dim,
+                            .o = o,
+                            .o_stride = {0, 0, head_dim},
+                            .lse = lse,
+                            .part = o_part,
+                            .part_dtype = part_dtype,
+                            .part_stride = {0, 0, head_dim},
+                            .lse_part = lse_part,
+                            .accumulate = 1};
+    return finish(&job, stream);
+}
+
+const hcp_runtime *hcp_runtime_cuda(void)
+{
+    static const hcp_runtime runtime = {
+        .kind = HCP_DEVICE_CUDA,
+        .select = select_device,
+        .alloc = alloc,
+        .release = release,
+        .to_device = to_device,
+        .to_host = to_host,
+        .fill = fill,
+        .stream_create = stream_create,
+        .stream_destroy = stream_destroy,
+        .sync = sync_stream,
+        .last_error = hcp_cuda_error_text,
+        .randn = randn,
+        .merge = merge,
+        .finish = finish,
+    };
+    return &runtime;
+}
