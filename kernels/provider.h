@@ -107,8 +107,9 @@ typedef struct hcp_provider {
     int (*describe)(const hcp_attn_plan *plan, char *text, size_t text_size);
 } hcp_provider;
 
-/* The one symbol a plug-in exports. Returns NULL if it cannot serve abi. */
-const hcp_provider *hcp_provider_get(uint32_t abi);
+/* The one symbol a plug-in exports, whatever visibility it is compiled with.
+ * Returns NULL if it cannot serve abi. */
+__attribute__((visibility("default"))) const hcp_provider *hcp_provider_get(uint32_t abi);
 typedef const hcp_provider *(*hcp_provider_get_fn)(uint32_t abi);
 
 #ifdef __cplusplus

@@ -13,16 +13,31 @@
 
 typedef struct hcp_registry hcp_registry;
 
-/* Opens the providers usable on device. plugin_path NULL or a shared object
- * (dlopened; wrong ABI, missing symbol: HCP_RC_INVALID with the reason in err). */
+/* One line for an hcp_rc. */
+const char *hcp_rc_text(int rc);
+
+/* Opens the providers usable on device: the plug-in, then the built-in ones in
+ * order of preference. plugin_path NULL or a shared object; a plug-in that cannot
+ * be loaded or does not serve the device is an error (HCP_RC_INVALID, _MISSING or
+ * _UNSUPPORTED with the reason in err), never passed over in silence.
+ * In a build with CUDA, programs that call this link libhcpcuda.a. */
 int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
                       hcp_registry **out, char *err, size_t err_size);
+
+/* The same with the built-ins given: constructors that may return NULL. Needs
+ * nothing beyond libhcpkernels.la (hcp_registry_open() is in an object of its own,
+ * builtins.c, the one place that lists them all). */
+typedef const hcp_provider *(*hcp_provider_ctor)(void);
+int hcp_registry_open_with(const hcp_device_ref *device, const hcp_provider_ctor *builtins,
+                           size_t n, const char *plugin_path, hcp_registry **out, char *err,
+                           size_t err_size);
 void hcp_registry_close(hcp_registry *registry);
 size_t hcp_registry_count(const hcp_registry *registry);
 const hcp_provider *hcp_registry_at(const hcp_registry *registry, size_t i);
 
-/* First provider that supports the problem (name NULL), or the named one.
- * NULL and one line in why (naming each refusal) when there is none. */
+/* First provider that hcp_attention_create() can serve the problem with (name
+ * NULL), or the named one; support as by hcp_attention_probe(). NULL and one line in
+ * why (naming each refusal) when there is none. */
 const hcp_provider *hcp_registry_pick(const hcp_registry *registry, const char *name,
                                       const hcp_attn_problem *problem,
                                       hcp_attn_support *support, char *why, size_t why_size);
@@ -35,14 +50,28 @@ const hcp_provider *hcp_provider_cpu(void);            /* "cpu-blas" */
 const hcp_provider *hcp_provider_cuda_reference(void); /* "cuda-reference" */
 const hcp_provider *hcp_provider_cudnn(void);          /* "cudnn" */
 
-/* A normalised attention step: one provider plan, plus merge pass and scratch
- * where the provider needs them. The problem's out_dtype is fp32. PARTIAL blocks
- * with a provider that has no HCP_CAP_DIAG are covered by two calls. */
+/* A normalised attention step: one provider plan or two, plus merge pass and
+ * scratch where the provider needs them. The problem's out_dtype is fp32 and its
+ * diag any int64: EMPTY blocks launch nothing of the provider, rows that see no key
+ * are dropped before it and get (0, -inf) (kept as they are with accumulate), and
+ * PARTIAL blocks of a provider without HCP_CAP_DIAG are covered by two calls. One
+ * step serves one block shape and one thread at a time. */
 typedef struct hcp_attention hcp_attention;
+
+/* Whether and how create() could serve the problem: the provider's answer for its
+ * own part (caps, tiles, workspace; no part: supported, caps 0). */
+int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *device,
+                        const hcp_attn_problem *problem, hcp_attn_support *out);
 int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtime,
                          const hcp_device_ref *device, const hcp_attn_problem *problem,
                          hcp_attention **out, char *err, size_t err_size);
+
+/* args: lengths and diag as in the problem (else HCP_RC_INVALID); workspace is
+ * ignored, the step has its own. O and L are written, or with accumulate updated. */
 int hcp_attention_run(hcp_attention *attention, const hcp_attn_args *args, void *stream);
-void hcp_attention_destroy(hcp_attention *attention);
+
+/* One line: what runs (the provider's describe() and what is added to it). */
+int hcp_attention_describe(const hcp_attention *attention, char *text, size_t text_size);
+void hcp_attention_destroy(hcp_attention *attention); /* accepts NULL */
 
 #endif

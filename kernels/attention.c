@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/dtype.h"
+#include "kernels/problem.h"
+#include "kernels/registry.h"
+
+/* One call of the provider: a run of query rows against the first keys. */
+typedef struct attention_call {
+    int64_t row; /* first of the block's rows */
+    hcp_attn_problem problem;
+    hcp_attn_support support;
+    hcp_attn_plan *plan;
+    int o_direct; /* O goes straight to the caller's tensor, else to scratch */
+    int l_direct;
+} attention_call;
+
+struct hcp_attention {
+    const hcp_provider *provider;
+    const hcp_runtime *runtime;
+    hcp_attn_problem problem;
+    int64_t empty_rows; /* leading rows that see no key */
+    int n_calls;
+    attention_call call[2];
+    void *workspace, *o;
+    float *lse;
+};
+
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The caller's problem without diag, which may be negative here. */
+static int check_problem(const hcp_attn_problem *p, char *reason, size_t size)
+{
+    if (!p || p->size < sizeof *p)
+        return hcp_problem_check(p, reason, size);
+    hcp_attn_problem any_diag = *p;
+    any_diag.diag = 0;
+    int rc = hcp_problem_check(&any_diag, reason, size);
+    if (!rc && p->out_dtype != HCP_FP32) {
+        snprintf(reason, size, "attention steps keep their state in fp32, not %s",
+                 hcp_dtype_name(p->out_dtype));
+        rc = HCP_RC_INVALID;
+    }
+    return rc;
+}
+
+/* Asks for one form of the call. 1: the provider takes it. 0: no, and why is in
+ * support->reason. Negative: minus an hcp_rc. */
+static int ask(const hcp_provider *provider, const hcp_device_ref *device, attention_call *c,
+               int32_t out_dtype, int accumulate)
+{
+    hcp_attn_problem *p = &c->problem;
+    uint32_t caps;
+    p->out_dtype = out_dtype;
+    p->accumulate = accumulate;
+    c->support = (hcp_attn_support){ .size = sizeof c->support };
+    int rc = provider->query(device, p, &c->support);
+    if (rc || !c->support.supported)
+        return -rc;
+    caps = c->support.caps;
+    const char *lacks = NULL;
+    if (p->causal && !(caps & HCP_CAP_DIAG) && p->diag != p->kv_len - p->q_len)
+        lacks = "only the diagonal kv_len - q_len";
+    else if (out_dtype == HCP_FP32 && p->dtype != HCP_FP32 && !(caps & HCP_CAP_OUT_FP32))
+        lacks = "no fp32 output";
+    else if (accumulate && (!(caps & HCP_CAP_ACCUMULATE) || caps & HCP_CAP_LSE_LOG2))
+        lacks = "cannot accumulate";
+    if (lacks)
+        snprintf(c->support.reason, sizeof c->support.reason, "%s", lacks);
+    return !lacks;
+}
+
+/* Finds the cheapest form in which the provider takes rows x keys of the block. */
+static int probe_call(const hcp_provider *provider, const hcp_device_ref *device,
+                      const hcp_attn_problem *whole, attention_call *c, int64_t row,
+                      int64_t rows, int64_t keys, int causal, int64_t diag)
+{
+    *c = (attention_call){ .row = row, .problem = *whole };
+    c->problem.q_len = rows;
+    c->problem.kv_len = keys;
+    c->problem.causal = causal;
+    c->problem.diag = causal ? diag : 0;
+    /* L of a part of the rows is contiguous in the caller's only for one head. */
+    int whole_l = rows == whole->q_len || whole->batch * whole->heads == 1;
+
+    int yes = 0, merged = whole->accumulate;
+    if (merged && whole_l && (yes = ask(provider, device, c, HCP_FP32, 1)) > 0)
+        merged = 0;
+    if (yes == 0)
+        yes = ask(provider, device, c, HCP_FP32, 0);
+    if (yes == 0 && whole->dtype != HCP_FP32)
+        yes = ask(provider, device, c, whole->dtype, 0);
+    if (yes <= 0)
+        return yes;
+    c->o_direct = c->problem.out_dtype == HCP_FP32 && !merged;
+    c->l_direct = c->o_direct && whole_l && !(c->support.caps & HCP_CAP_LSE_LOG2);
+    if (!c->o_direct) {
+        int64_t *stride = c->problem.o_stride;
+        stride[2] = whole->head_dim;
+        stride[1] = rows * stride[2];
+        stride[0] = whole->heads * stride[1];
+    }
+    return 1;
+}
+
+/* Fills the calls that cover the block. Returns as ask(); the reason is in
+ * *reason_at (never NULL on 0). */
+static int probe_block(const hcp_provider *provider, const hcp_device_ref *device,
+                       hcp_attention *a, const char **reason_at)
+{
+    const hcp_attn_problem *p = &a->problem;
+    hcp_block b = hcp_block_classify(hcp_problem_mask(p), p->q_len, p->kv_len, p->diag);
+    attention_call *c = a->call;
+    a->empty_rows = b.skip_rows;
+    a->n_calls = 0;
+    *reason_at = c[0].support.reason;
+    if (b.kind == HCP_BLOCK_EMPTY)
+        return 1;
+
+    int partial = b.kind == HCP_BLOCK_PARTIAL;
+    int yes = probe_call(provider, device, p, &c[0], b.skip_rows, b.q_len, b.kv_len, partial,
+                         b.diag);
+    if (yes > 0)
+        a->n_calls = 1;
+    /* Bottom-right causal over the rows whose last sees the last key, then the rows
+     * below, which see every key. One alone: the diagonal was right already. */
+    int64_t n = b.kv_len - b.diag;
+    if (yes != 0 || !partial || n >= b.q_len)
+        return yes;
+    attention_call whole = c[0]; /* its reason is the better one if this fails too */
+    yes = probe_call(provider, device, p, &c[0], b.skip_rows, n, n + b.diag, 1, b.diag);
+    if (yes > 0)
+        yes = probe_call(provider, device, p, &c[1], b.skip_rows + n, b.q_len - n, b.kv_len, 0,
+                         0);
+    if (yes > 0)
+        a->n_calls = 2;
+    else
+        c[0] = whole;
+    return yes;
+}
+
+int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *device,
+                        const hcp_attn_problem *problem, hcp_attn_support *out)
+{
+    hcp_attention a = { .provider = provider };
+    const char *reason;
+    size_t size = out->size;
+    if (size < sizeof *out)
+        return HCP_RC_INVALID;
+    *out = (hcp_attn_support){ .size = size };
+    if (check_problem(problem, out->reason, sizeof out->reason))
+        return HCP_RC_OK;
+    a.problem = *problem;
+    int yes = probe_block(provider, device, &a, &reason);
+    if (yes < 0)
+        return -yes;
+    if (!yes) {
+        snprintf(out->reason, sizeof out->reason, "%s", reason);
+        return HCP_RC_OK;
+    }
+    if (a.n_calls) {
+        *out = a.call[0].support;
+        out->size = size;
+    }
+    if (a.n_calls == 2)
+        out->workspace_bytes = max64(out->workspace_bytes, a.call[1].support.workspace_bytes);
+    out->supported = 1;
+    out->reason[0] = 0;
+    return HCP_RC_OK;
+}
+
+/* Scratch for the largest call: they run one after the other. */
+static int alloc_scratch(hcp_attention *a)
+{
+    int64_t workspace = 0, o = 0, lse = 0;
+    int rc = HCP_RC_OK;
+    for (int i = 0; i < a->n_calls; i++) {
+        const attention_call *c = &a->call[i];
+        const hcp_attn_problem *p = &c->problem;
+        int64_t rows = p->batch * p->heads * p->q_len;
+        workspace = max64(workspace, c->support.workspace_bytes);
+        if (!c->o_direct)
+            o = max64(o, rows * p->head_dim * hcp_dtype_bytes(p->out_dtype));
+        if (!c->l_direct)
+            lse = max64(lse, rows * (int64_t)sizeof(float));
+    }
+    if (workspace)
+        rc = a->runtime->alloc(&a->workspace, workspace);
+    if (!rc && o)
+        rc = a->runtime->alloc(&a->o, o);
+    if (!rc && lse) {
+        void *l = NULL;
+        rc = a->runtime->alloc(&l, lse);
+        a->lse = l;
+    }
+    return rc;
+}
+
+int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtime,
+                         const hcp_device_ref *device, const hcp_attn_problem *problem,
+                         hcp_attention **out, char *err, size_t err_size)
+{
+    char text[160];
+    const char *reason = text, *doing = "";
+    int rc = check_problem(problem, text, sizeof text);
+    hcp_attention *a = NULL;
+    if (rc)
+        goto fail;
+    rc = HCP_RC_NO_MEMORY;
+    reason = hcp_rc_text(rc);
+    a = calloc(1, sizeof *a);
+    if (!a)
+        goto fail;
+    a->provider = provider;
+    a->runtime = runtime;
+    a->problem = *problem;
+
+    int yes = probe_block(provider, device, a, &reason);
+    rc = yes < 0 ? -yes : yes ? HCP_RC_OK : HCP_RC_UNSUPPORTED;
+    if (yes < 0)
+        reason = hcp_rc_text(rc);
+    for (int i = 0; !rc && i < a->n_calls; i++) {
+        doing = "cannot plan: ";
+        rc = provider->plan_create(device, &a->call[i].problem, &a->call[i].plan);
+        reason = hcp_rc_text(rc);
+    }
+    if (!rc) {
+        doing = "no scratch memory: ";
+        rc = alloc_scratch(a);
+        reason = hcp_rc_text(rc);
+    }
+    if (rc)
+        goto fail;
+    *out = a;
+    return HCP_RC_OK;
+
+fail:;
+    const char *device_error = rc == HCP_RC_DEVICE ? runtime->last_error() : "";
+    snprintf(err, err_size, "%s: %s%s%s%s", provider->name, doing, reason,
+             device_error[0] ? ": " : "", device_error);
+    hcp_attention_destroy(a);
+    return rc;
+}
+
+void hcp_attention_destroy(hcp_attention *a)
+{
+    if (!a)
+        return;
+    for (int i = 0; i < 2; i++)
+        if (a->call[i].plan)
+            a->provider->plan_destroy(a->call[i].plan);
+    if (a->workspace)
+        a->runtime->release(a->workspace);
+    if (a->o)
+        a->runtime->release(a->o);
+    if (a->lse)
+        a->runtime->release(a->lse);
+    free(a);
+}
+
+/* The job of finishing rows [row, row + rows) of the caller's tensors. */
+static hcp_finish finish_job(const hcp_attention *a, const hcp_attn_args *args, int64_t row,
+                             int64_t rows)
+{
+    const hcp_attn_problem *p = &a->problem;
+    hcp_finish job = {
+        .batch = p->batch,
+        .heads = p->heads,
+        .rows = rows,
+        .head_dim = p->head_dim,
+        .o = (float *)args->o + row * p->o_stride[2],
+        .lse = args->lse + row,
+        .lse_pitch = p->q_len,
+    };
+    memcpy(job.o_stride, p->o_stride, sizeof job.o_stride);
+    return job;
+}
+
+static int run_call(hcp_attention *a, const attention_call *c, const hcp_attn_args *args,
+                    void *stream)
+{
+    const hcp_attn_problem *p = &c->problem;
+    hcp_attn_args part = {
+        .size = sizeof part,
+        .q = (const char *)args->q + c->row * p->q_stride[2] * hcp_dtype_bytes(p->dtype),
+        .k = args->k,
+        .v = args->v,
+        .o = c->o_direct ? (float *)args->o + c->row * p->o_stride[2] : a->o,
+        .lse = c->l_direct ? args->lse + c->row : a->lse,
+        .workspace = a->workspace,
+        .q_len = p->q_len,
+        .kv_len = p->kv_len,
+        .diag = p->diag,
+    };
+    int rc = a->provider->run(c->plan, &part, stream);
+    if (rc || c->l_direct)
+        return rc;
+
+    hcp_finish job = finish_job(a, args, c->row, p->q_len);
+    job.lse_part = a->lse;
+    job.part_pitch = p->q_len;
+    job.caps = c->support.caps & (HCP_CAP_LSE_LOG2 | HCP_CAP_EMPTY_POS_INF);
+    if (c->o_direct) {
+        job.o = NULL;
+    } else {
+        job.accumulate = a->problem.accumulate;
+        job.part = a->o;
+        job.part_dtype = p->out_dtype;
+        memcpy(job.part_stride, p->o_stride, sizeof job.part_stride);
+    }
+    return a->runtime->finish(&job, stream);
+}
+
+int hcp_attention_run(hcp_attention *a, const hcp_attn_args *args, void *stream)
+{
+    const hcp_attn_problem *p = &a->problem;
+    int rc = HCP_RC_OK;
+    if (args->size < sizeof *args || args->q_len != p->q_len || args->kv_len != p->kv_len ||
+        (p->causal && args->diag != p->diag))
+        return HCP_RC_INVALID;
+    if (a->empty_rows && !p->accumulate) {
+        hcp_finish job = finish_job(a, args, 0, a->empty_rows);
+        rc = a->runtime->finish(&job, stream);
+    }
+    for (int i = 0; !rc && i < a->n_calls; i++)
+        rc = run_call(a, &a->call[i], args, stream);
+    return rc;
+}
+
+int hcp_attention_describe(const hcp_attention *a, char *text, size_t text_size)
+{
+    char plan[256] = "nothing to run";
+    int rc = HCP_RC_OK, merged = 0;
+    if (a->n_calls)
+        rc = a->provider->describe(a->call[0].plan, plan, sizeof plan);
+    for (int i = 0; i < a->n_calls; i++)
+        merged |= a->problem.accumulate && !a->call[i].o_direct;
+    snprintf(text, text_size, "%s%s%s", plan, a->n_calls == 2 ? ", in two calls" : "",
+             merged ? ", merge pass" : "");
+    return rc;
+}
