@@ -11,14 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "db/db.h"
+#include "db/parse.h" /* numbers, lengths, limits */
 
-/* "4096", "64K", "1M" (powers of two) -> tokens in [min, HCP length limit 2^30].
- * Trailing garbage, sign, overflow, decimal comma: HCP_USAGE and what was wrong. */
-int hcp_parse_len(const char *text, int64_t min, int64_t *out, struct hcp_err *err);
-/* Plain decimal number, '.' only, whole string, finite. */
-int hcp_parse_double(const char *text, double *out, struct hcp_err *err);
-/* "mps:10" "green:24" "cpu:50" "" -> checked text and number (kind in kind[8]). */
-int hcp_parse_limit(const char *text, char kind[8], int32_t *value, struct hcp_err *err);
 /* One rank "DEVICE[@LIMIT]" or "N*DEVICE[@LIMIT]", comma separated list. *ranks
  * malloc'ed array of keys with device and limit set. */
 int hcp_parse_ranks(const char *text, struct hcp_key **ranks, size_t *n, struct hcp_err *err);
@@ -33,9 +27,10 @@ void hcp_shape_defaults(struct hcp_shape_args *shape); /* 32/8 heads, 128, bf16,
 extern const struct argp hcp_shape_argp;               /* child input: struct hcp_shape_args * */
 int hcp_shape_check(const struct hcp_shape_args *shape, struct hcp_err *err);
 
-/* Prints "PROGRAM: text" on stderr and returns err->code. */
+/* Prints "PROGRAM: text" on stderr and returns err->code (HCP_FAILED if it is 0). */
 int hcp_cli_report(const struct hcp_err *err);
-/* Program name for messages ("hcp-plan"); set once in main. */
+/* Program name for messages ("hcp-plan"); set once in main. Also makes argp exit with
+ * HCP_USAGE. name is kept, not copied. */
 void hcp_cli_set_name(const char *name);
 
 /* A table with typed columns; one description gives text and JSON. Numbers are
@@ -46,6 +41,11 @@ void hcp_table_column(hcp_table *t, const char *name, int right_align);
 void hcp_table_row(hcp_table *t);
 void hcp_table_cell(hcp_table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int hcp_table_print(hcp_table *t, FILE *out); /* and frees it; non-zero if the write failed */
+
+/* Appends the rows to a JSON array of objects, column name to cell: cells that read as
+ * a number become one. Table and array stay the caller's. */
+int hcp_table_to_json(const hcp_table *t, json_t *array);
+void hcp_table_free(hcp_table *t); /* for tables that are not printed */
 
 /* Dumps JSON (one line a document, keys in insertion order, reals with 17
  * significant digits trimmed) and decrefs it; non-zero if the write failed. */

@@ -63,6 +63,7 @@ struct hcp_cell {
 enum { HCP_DB_READ = 1, HCP_DB_WRITE = 2, HCP_DB_CREATE = 4 };
 int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err);
 void hcp_db_close(hcp_db *db);
+const char *hcp_db_path(const hcp_db *db);
 /* path argument, else $HCP_DB, else "hcp.db" */
 const char *hcp_db_default_path(const char *path);
 
@@ -72,9 +73,27 @@ void hcp_cell_init(struct hcp_cell *cell);
  * order contradicts (min > median), utilisation above 1, heads % kv_heads. */
 int hcp_cell_validate(const struct hcp_cell *cell, struct hcp_err *err);
 
-/* One transaction a cell. A cell of the same run_uid, key, mask and lengths is
- * replaced only when the stored one has failed; otherwise HCP_FAILED. */
+/* Attention FLOP/s of a cell in units of 1e12: 4 * area * heads * head_dim * batch /
+ * time. */
+double hcp_cell_tflops(const struct hcp_cell *cell);
+/* Data-sheet roofline of a device slug for a dtype (db/peak.c); NaN if not known. */
+double hcp_peak_tflops(const char *device, const char *dtype);
+
+/* One transaction a cell. A cell of the same run_uid, device UUID, key, mask and
+ * lengths is replaced only when the stored one has failed; otherwise HCP_FAILED. A
+ * run_uid that is stored with another host, origin, driver, CUDA or tool version is
+ * refused. */
 int hcp_db_put_cell(hcp_db *db, const struct hcp_cell *cell, struct hcp_err *err);
+/* The same for imports and merges, which need to know what happened. */
+enum hcp_db_outcome {
+    HCP_DB_STORED,
+    HCP_DB_REPLACED,   /* a failed cell gave way */
+    HCP_DB_SAME,       /* already there with the same values: nothing done */
+    HCP_DB_SUPERSEDED, /* this one failed, the stored one is ok: nothing done */
+    HCP_DB_CONFLICT    /* already there with other values: nothing done */
+};
+int hcp_db_add_cell(hcp_db *db, const struct hcp_cell *cell, enum hcp_db_outcome *outcome,
+                    struct hcp_err *err);
 /* Explicit batching for imports: begin / commit / rollback. */
 int hcp_db_begin(hcp_db *db, struct hcp_err *err);
 int hcp_db_commit(hcp_db *db, struct hcp_err *err);
@@ -94,8 +113,40 @@ int hcp_db_each_cell(hcp_db *db, const struct hcp_filter *filter, int want_raw,
 int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **keys, size_t *n, struct hcp_err *err);
 
 /* A fingerprint of the "ok" cells of one key: changes when a cell is added,
- * removed or altered. Models store it and are refused when it differs. */
+ * removed or altered. Models store it and are refused when it differs. It does not
+ * depend on the order of insertion or merging. */
 int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out, struct hcp_err *err);
+
+/* Memory bandwidth under a limit; what decode shares go by. */
+struct hcp_bandwidth {
+    char device[64], limit[32];
+    char kind[8];     /* "copy": device to device, bytes read plus bytes written */
+    int64_t bytes;    /* copied per call; 0 unknown */
+    double gb_per_s;  /* 1e9 bytes a second */
+    int32_t sm_seen, sm_count;
+    char origin[12], run_uid[40], host[64], device_uuid[64], device_name[96];
+    char driver[32], cuda_version[16], tool_version[16], measured_at[24];
+};
+void hcp_bandwidth_init(struct hcp_bandwidth *row); /* unknowns, "copy", "measured" */
+int hcp_bandwidth_validate(const struct hcp_bandwidth *row, struct hcp_err *err);
+/* One row a run, device, limit, kind and size; outcome as for cells. */
+int hcp_db_add_bandwidth(hcp_db *db, const struct hcp_bandwidth *row,
+                         enum hcp_db_outcome *outcome, struct hcp_err *err);
+/* filter: device, limit, origin, run_uid and host count. Fixed order. */
+int hcp_db_each_bandwidth(hcp_db *db, const struct hcp_filter *filter,
+                          int (*visit)(const struct hcp_bandwidth *row, void *ctx), void *ctx,
+                          struct hcp_err *err);
+
+/* Runs in order of uid. note: free text about a run, one or several lines. */
+struct hcp_run {
+    char uid[40], host[64], origin[12], driver[32], cuda_version[16], tool_version[16];
+    char started_at[24];
+    const char *note; /* "" if none; valid during the visit */
+};
+int hcp_db_each_run(hcp_db *db, int (*visit)(const struct hcp_run *run, void *ctx),
+                    void *ctx, struct hcp_err *err);
+/* Sets the note of a run that has none; nothing happens where there is one. */
+int hcp_db_note_run(hcp_db *db, const char *uid, const char *note, struct hcp_err *err);
 
 /* Models, stored beside their samples: a head row and named arrays of doubles
  * (what the names mean is fit/model.h's business; the bits survive exactly). */

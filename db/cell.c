@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "db/db-internal.h"
+#include "db/parse.h"
+
+void hcp_cell_init(struct hcp_cell *cell)
+{
+    memset(cell, 0, sizeof *cell);
+    for (size_t i = 0; i < hcp_n_columns; i++) {
+        const struct hcp_column *c = &hcp_columns[i];
+        char *field = (char *)cell + c->offset;
+        if (c->type == HCP_COL_REAL)
+            *(double *)(void *)field = NAN;
+        else if (c->type == HCP_COL_INT32)
+            *(int32_t *)(void *)field = (int32_t)c->unknown;
+        else if (c->type == HCP_COL_INT64)
+            *(int64_t *)(void *)field = c->unknown;
+    }
+    strcpy(cell->key.dtype, "bf16");
+    strcpy(cell->key.phase, "prefill");
+    cell->key.batch = 1;
+    cell->key.heads = 32;
+    cell->key.kv_heads = 8;
+    cell->key.head_dim = 128;
+    strcpy(cell->mask, "full");
+    strcpy(cell->status, "ok");
+    strcpy(cell->origin, "measured");
+}
+
+/* Pairs (i, j) with j <= i + kv_len - q_len, or all of them. */
+static double area(const struct hcp_cell *cell)
+{
+    double q = (double)cell->q_len, kv = (double)cell->kv_len;
+
+    if (strcmp(cell->mask, "causal"))
+        return q * kv;
+    return kv >= q ? q * (kv - q + 1) + q * (q - 1) / 2 : kv * (kv + 1) / 2;
+}
+
+double hcp_cell_tflops(const struct hcp_cell *cell)
+{
+    return 4 * area(cell) * cell->key.heads * cell->key.head_dim * cell->key.batch /
+           (cell->time_ms * 1e9);
+}
+
+static int one_of(const char *text, const char *const *allowed)
+{
+    for (; *allowed; allowed++)
+        if (!strcmp(text, *allowed))
+            return 1;
+    return 0;
+}
+
+static int check_words(const struct hcp_cell *cell, struct hcp_err *err)
+{
+    static const struct {
+        const char *name, *expected;
+        size_t offset;
+        const char *allowed[5];
+    } words[] = {
+        {"dtype", "bf16, fp16 or fp32", offsetof(struct hcp_cell, key.dtype),
+         {"bf16", "fp16", "fp32"}},
+        {"phase", "prefill or decode", offsetof(struct hcp_cell, key.phase),
+         {"prefill", "decode"}},
+        {"mask", "full or causal", offsetof(struct hcp_cell, mask), {"full", "causal"}},
+        {"status", "ok or failed", offsetof(struct hcp_cell, status), {"ok", "failed"}},
+        {"origin", "measured, recorded or synthetic", offsetof(struct hcp_cell, origin),
+         {"measured", "recorded", "synthetic"}},
+        {"cache", "cold, warm or nothing", offsetof(struct hcp_cell, cache),
+         {"cold", "warm", ""}},
+    };
+    char kind[8];
+    int32_t level;
+    int rc;
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const char *value = (const char *)cell + words[i].offset;
+        if (!one_of(value, words[i].allowed))
+            return hcp_fail(err, HCP_FAILED, "%s '%s' is not known; expected %s",
+                            words[i].name, value, words[i].expected);
+    }
+    rc = hcp_parse_slug(cell->key.device, "device", sizeof cell->key.device, err);
+    if (!rc)
+        rc = hcp_parse_slug(cell->key.provider, "provider", sizeof cell->key.provider, err);
+    if (!rc)
+        rc = hcp_parse_limit(cell->key.limit, kind, &level, err);
+    return rc ? HCP_FAILED : HCP_OK;
+}
+
+static int check_range(const char *name, int64_t v, int64_t min, int64_t max,
+                       struct hcp_err *err)
+{
+    if (v >= min && v <= max)
+        return HCP_OK;
+    return hcp_fail(err, HCP_FAILED, "%s %lld is out of range; expected %lld to %lld", name,
+                    (long long)v, (long long)min, (long long)max);
+}
+
+static int check_shape(const struct hcp_cell *cell, struct hcp_err *err)
+{
+    const struct hcp_key *k = &cell->key;
+    int rc = check_range("q_len", cell->q_len, 1, HCP_LEN_LIMIT, err);
+
+    if (!rc)
+        rc = check_range("kv_len", cell->kv_len, 1, HCP_LEN_LIMIT, err);
+    if (!rc)
+        rc = check_range("batch", k->batch, 1, INT32_MAX, err);
+    if (!rc)
+        rc = check_range("heads", k->heads, 1, 65536, err);
+    if (!rc)
+        rc = check_range("kv_heads", k->kv_heads, 1, 65536, err);
+    if (!rc)
+        rc = check_range("head_dim", k->head_dim, 1, 65536, err);
+    if (!rc && k->heads % k->kv_heads)
+        rc = hcp_fail(err, HCP_FAILED,
+                      "heads %d is not a multiple of kv_heads %d; query heads share KV heads "
+                      "evenly",
+                      (int)k->heads, (int)k->kv_heads);
+    if (!rc && cell->sm_seen == 0)
+        rc = hcp_fail(err, HCP_FAILED, "sm_seen is 0; leave it empty where it is not known");
+    if (!rc && cell->sm_seen > 0 && cell->sm_count > 0 && cell->sm_seen > cell->sm_count)
+        rc = hcp_fail(err, HCP_FAILED,
+                      "sm_seen %d is more than sm_count %d, the SMs of the whole device",
+                      (int)cell->sm_seen, (int)cell->sm_count);
+    return rc;
+}
+
+/* min <= p25 <= time <= p75 <= max and ci_lo <= time <= ci_hi, as far as known. */
+static int check_times(const struct hcp_cell *cell, struct hcp_err *err)
+{
+    const struct {
+        const char *name;
+        double ms;
+    } chain[2][5] = {
+        {{"min_ms", cell->min_ms},
+         {"p25_ms", cell->p25_ms},
+         {"time_ms", cell->time_ms},
+         {"p75_ms", cell->p75_ms},
+         {"max_ms", cell->max_ms}},
+        {{"ci_lo_ms", cell->ci_lo_ms},
+         {"time_ms", cell->time_ms},
+         {"ci_hi_ms", cell->ci_hi_ms},
+         {"cupti_ms", NAN},
+         {"", NAN}},
+    };
+    char a[32], b[32];
+
+    if (!strcmp(cell->status, "ok") && isnan(cell->time_ms))
+        return hcp_fail(err, HCP_FAILED, "time_ms is missing; a cell that failed says so in "
+                                         "the column status");
+    for (int i = 0; i < 2; i++) {
+        int last = -1;
+        for (int j = 0; j < 5; j++) {
+            if (isnan(chain[i][j].ms))
+                continue;
+            if (!(chain[i][j].ms > 0) || isinf(chain[i][j].ms))
+                return hcp_fail(err, HCP_FAILED,
+                                "%s %s is not a time; expected milliseconds above zero",
+                                chain[i][j].name, hcp_format_double(chain[i][j].ms, a));
+            if (last >= 0 && chain[i][last].ms > chain[i][j].ms)
+                return hcp_fail(err, HCP_FAILED, "%s %s is above %s %s", chain[i][last].name,
+                                hcp_format_double(chain[i][last].ms, a), chain[i][j].name,
+                                hcp_format_double(chain[i][j].ms, b));
+            last = j;
+        }
+    }
+    return HCP_OK;
+}
+
+static int check_raw(const struct hcp_cell *cell, struct hcp_err *err)
+{
+    double lo = INFINITY, hi = 0;
+    char a[32], b[32], c[32];
+
+    if (cell->n_raw < 0 || (cell->n_raw > 0 && !cell->raw_ms))
+        return hcp_fail(err, HCP_FAILED, "samples_ms: %d values without an array",
+                        (int)cell->n_raw);
+    for (int32_t i = 0; i < cell->n_raw; i++) {
+        double v = cell->raw_ms[i];
+        if (!(v > 0) || isinf(v))
+            return hcp_fail(err, HCP_FAILED,
+                            "samples_ms: %s is not a time; expected milliseconds above zero",
+                            hcp_format_double(v, a));
+        lo = v < lo ? v : lo;
+        hi = v > hi ? v : hi;
+    }
+    if (cell->n_raw && cell->samples >= 0 && cell->samples != cell->n_raw)
+        return hcp_fail(err, HCP_FAILED, "samples is %d but samples_ms has %d values",
+                        (int)cell->samples, (int)cell->n_raw);
+    if (cell->n_raw && (cell->time_ms < lo || cell->time_ms > hi))
+        return hcp_fail(err, HCP_FAILED, "time_ms %s is outside its samples_ms (%s to %s)",
+                        hcp_format_double(cell->time_ms, a), hcp_format_double(lo, b),
+                        hcp_format_double(hi, c));
+    return HCP_OK;
+}
+
+/* Faster than the roofline of the SMs it ran on: a unit mistake or another device. */
+static int check_utilisation(const struct hcp_cell *cell, struct hcp_err *err)
+{
+    double peak = cell->peak_tflops, tflops, used;
+    char a[32], b[32];
+
+    if (strcmp(cell->status, "ok"))
+        return HCP_OK;
+    if (!isnan(peak) && !(peak > 0))
+        return hcp_fail(err, HCP_FAILED, "peak_tflops %s is not above zero",
+                        hcp_format_double(peak, a));
+    if (isnan(peak))
+        peak = hcp_peak_tflops(cell->key.device, cell->key.dtype);
+    if (isnan(peak))
+        return HCP_OK;
+    if (cell->sm_seen > 0 && cell->sm_count > 0)
+        peak = peak * cell->sm_seen / cell->sm_count;
+    tflops = hcp_cell_tflops(cell);
+    used = tflops / peak;
+    if (used <= 1)
+        return HCP_OK;
+    snprintf(a, sizeof a, "%.4g", tflops);
+    snprintf(b, sizeof b, "%.4g", peak);
+    return hcp_fail(err, HCP_FAILED,
+                    "utilisation is %.1f: %s TFLOP/s where the hardware's peak is %s; is "
+                    "time_ms in milliseconds, is the device right?",
+                    used, a, b);
+}
+
+static int check_texts(const struct hcp_cell *cell, struct hcp_err *err)
+{
+    for (size_t i = 0; i < hcp_n_columns; i++) {
+        const struct hcp_column *c = &hcp_columns[i];
+        const char *field = (const char *)cell + c->offset;
+        if (c->type != HCP_COL_TEXT)
+            continue;
+        if (!memchr(field, '\0', c->size))
+            return hcp_fail(err, HCP_FAILED, "%s is longer than %zu bytes", c->name,
+                            c->size - 1);
+        if (!hcp_text_is_clean(field))
+            return hcp_fail(err, HCP_FAILED,
+                            "%s is not one line of UTF-8 text", c->name);
+    }
+    return HCP_OK;
+}
+
+int hcp_cell_validate(const struct hcp_cell *cell, struct hcp_err *err)
+{
+    int rc = check_texts(cell, err);
+
+    if (!rc)
+        rc = check_words(cell, err);
+    if (!rc)
+        rc = check_shape(cell, err);
+    if (!rc)
+        rc = check_times(cell, err);
+    if (!rc)
+        rc = check_raw(cell, err);
+    if (!rc)
+        rc = check_utilisation(cell, err);
+    return rc;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shared by the files that make up libhcpdb; nobody else includes it, tests aside.
+ */
+#ifndef HCP_DB_INTERNAL_H
+#define HCP_DB_INTERNAL_H
+#include <sqlite3.h>
+#include <stddef.h>
+#include "db/db.h"
+
+#define HCP_APPLICATION_ID 0x68637064 /* "hcpd" */
+
+/* Statements that repeat for every cell are prepared once per connection. */
+enum hcp_stmt {
+    HCP_STMT_FIND_RUN,
+    HCP_STMT_ADD_RUN,
+    HCP_STMT_FILL_RUN,
+    HCP_STMT_FIND_DEVICE,
+    HCP_STMT_ADD_DEVICE,
+    HCP_STMT_FIND_CELL,
+    HCP_STMT_ADD_CELL,
+    HCP_STMT_DROP_CELL,
+    HCP_STMT_ADD_SAMPLE,
+    HCP_STMT_ADD_BANDWIDTH,
+    HCP_STMT_FIND_BANDWIDTH,
+    HCP_STMT_COUNT
+};
+
+struct hcp_db {
+    sqlite3 *handle;
+    char *path;
+    int flags;
+    int batch; /* inside hcp_db_begin .. commit */
+    sqlite3_stmt *stmt[HCP_STMT_COUNT];
+};
+
+/* What a column of a cell is called, where it lives in struct hcp_cell and in which
+ * table. One list makes the SQL, the CSV header and the JSON keys. */
+enum hcp_column_type { HCP_COL_TEXT, HCP_COL_INT32, HCP_COL_INT64, HCP_COL_REAL };
+struct hcp_column {
+    const char *name;      /* in CSV, JSON and hcp-db(5) */
+    const char *sql;       /* expression over c (cell), r (run), d (device) */
+    enum hcp_column_type type;
+    size_t offset, size;   /* size: of a text field's buffer */
+    int64_t unknown;       /* integer that means "not known" in C, NULL in the file */
+};
+extern const struct hcp_column hcp_columns[];
+extern const size_t hcp_n_columns;
+
+/* Fills err for an SQLite failure on db: what was being done, the cause in words,
+ * the next step. Returns HCP_FAILED. */
+int hcp_db_sql_error(hcp_db *db, int rc, const char *doing, struct hcp_err *err);
+/* Prepared statement number which with this text, reset; NULL and err on failure. */
+sqlite3_stmt *hcp_db_stmt(hcp_db *db, enum hcp_stmt which, const char *sql,
+                          struct hcp_err *err);
+/* Runs SQL without result. */
+int hcp_db_exec(hcp_db *db, const char *sql, const char *doing, struct hcp_err *err);
+/* BEGIN IMMEDIATE unless inside a batch; *own says whether to end it. */
+int hcp_db_enter(hcp_db *db, int *own, struct hcp_err *err);
+/* Commits if rc is HCP_OK, rolls back otherwise (own transactions only). Returns rc
+ * or the failure of the commit. */
+int hcp_db_leave(hcp_db *db, int own, int rc, struct hcp_err *err);
+
+/* Binds "" and unknown numbers as NULL. */
+void hcp_bind_text(sqlite3_stmt *s, int i, const char *text);
+void hcp_bind_real(sqlite3_stmt *s, int i, double v);
+void hcp_bind_int(sqlite3_stmt *s, int i, int64_t v, int64_t unknown);
+/* Text of a result column cut to size; NULL -> "". */
+void hcp_column_copy(sqlite3_stmt *s, int i, char *out, size_t size);
+
+/* Rows of run and device that a cell or bandwidth row belongs to; made if missing.
+ * A run whose host, driver ... contradict the stored ones: HCP_FAILED. */
+int hcp_db_run_id(hcp_db *db, const char *uid, const char *host, const char *origin,
+                  const char *driver, const char *cuda_version, const char *tool_version,
+                  const char *started_at, int64_t *id, struct hcp_err *err);
+int hcp_db_device_id(hcp_db *db, const char *slug, const char *uuid, const char *name,
+                     int32_t sm_count, int64_t *id, struct hcp_err *err);
+
+/* Brings a file of version user_version up to n_steps by running steps[version..],
+ * all in one transaction. */
+int hcp_db_migrate(hcp_db *db, const char *const *steps, int n_steps, struct hcp_err *err);
+extern const char *const hcp_schema_steps[];
+extern const int hcp_n_schema_steps;
+
+/* The cell with this row id. HCP_FAILED when there is none. Raw samples malloc'ed. */
+int hcp_db_get_cell(hcp_db *db, int64_t id, struct hcp_cell *out, struct hcp_err *err);
+
+#endif
