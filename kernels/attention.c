@@ -50,14 +50,14 @@ static int check_problem(const hcp_attn_problem *p, char *reason, size_t size)
 
 /* Asks for one form of the call. 1: the provider takes it. 0: no, and why is in
  * support->reason. Negative: minus an hcp_rc. */
-static int ask(const hcp_provider *provider, const hcp_device_ref *device, attention_call *c,
-               int32_t out_dtype, int accumulate)
+static int ask(const hcp_provider *provider, const hcp_device_ref *device,
+               attention_call *c, int32_t out_dtype, int accumulate)
 {
     hcp_attn_problem *p = &c->problem;
     uint32_t caps;
     p->out_dtype = out_dtype;
     p->accumulate = accumulate;
-    c->support = (hcp_attn_support){ .size = sizeof c->support };
+    c->support = (hcp_attn_support){.size = sizeof c->support};
     int rc = provider->query(device, p, &c->support);
     if (rc || !c->support.supported)
         return -rc;
@@ -79,7 +79,7 @@ static int probe_call(const hcp_provider *provider, const hcp_device_ref *device
                       const hcp_attn_problem *whole, attention_call *c, int64_t row,
                       int64_t rows, int64_t keys, int causal, int64_t diag)
 {
-    *c = (attention_call){ .row = row, .problem = *whole };
+    *c = (attention_call){.row = row, .problem = *whole};
     c->problem.q_len = rows;
     c->problem.kv_len = keys;
     c->problem.causal = causal;
@@ -122,8 +122,8 @@ static int probe_block(const hcp_provider *provider, const hcp_device_ref *devic
         return 1;
 
     int partial = b.kind == HCP_BLOCK_PARTIAL;
-    int yes = probe_call(provider, device, p, &c[0], b.skip_rows, b.q_len, b.kv_len, partial,
-                         b.diag);
+    int yes = probe_call(provider, device, p, &c[0], b.skip_rows, b.q_len, b.kv_len,
+                         partial, b.diag);
     if (yes > 0)
         a->n_calls = 1;
     /* Bottom-right causal over the rows whose last sees the last key, then the rows
@@ -134,8 +134,8 @@ static int probe_block(const hcp_provider *provider, const hcp_device_ref *devic
     attention_call whole = c[0]; /* its reason is the better one if this fails too */
     yes = probe_call(provider, device, p, &c[0], b.skip_rows, n, n + b.diag, 1, b.diag);
     if (yes > 0)
-        yes = probe_call(provider, device, p, &c[1], b.skip_rows + n, b.q_len - n, b.kv_len, 0,
-                         0);
+        yes = probe_call(provider, device, p, &c[1], b.skip_rows + n, b.q_len - n,
+                         b.kv_len, 0, 0);
     if (yes > 0)
         a->n_calls = 2;
     else
@@ -146,12 +146,12 @@ static int probe_block(const hcp_provider *provider, const hcp_device_ref *devic
 int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *device,
                         const hcp_attn_problem *problem, hcp_attn_support *out)
 {
-    hcp_attention a = { .provider = provider };
+    hcp_attention a = {.provider = provider};
     const char *reason;
     size_t size = out->size;
     if (size < sizeof *out)
         return HCP_RC_INVALID;
-    *out = (hcp_attn_support){ .size = size };
+    *out = (hcp_attn_support){.size = size};
     if (check_problem(problem, out->reason, sizeof out->reason))
         return HCP_RC_OK;
     a.problem = *problem;
@@ -167,7 +167,8 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
         out->size = size;
     }
     if (a.n_calls == 2)
-        out->workspace_bytes = max64(out->workspace_bytes, a.call[1].support.workspace_bytes);
+        out->workspace_bytes =
+            max64(out->workspace_bytes, a.call[1].support.workspace_bytes);
     out->supported = 1;
     out->reason[0] = 0;
     return HCP_RC_OK;
@@ -263,8 +264,8 @@ void hcp_attention_destroy(hcp_attention *a)
 }
 
 /* The job of finishing rows [row, row + rows) of the caller's tensors. */
-static hcp_finish finish_job(const hcp_attention *a, const hcp_attn_args *args, int64_t row,
-                             int64_t rows)
+static hcp_finish finish_job(const hcp_attention *a, const hcp_attn_args *args,
+                             int64_t row, int64_t rows)
 {
     const hcp_attn_problem *p = &a->problem;
     hcp_finish job = {
@@ -319,8 +320,8 @@ int hcp_attention_run(hcp_attention *a, const hcp_attn_args *args, void *stream)
 {
     const hcp_attn_problem *p = &a->problem;
     int rc = HCP_RC_OK;
-    if (args->size < sizeof *args || args->q_len != p->q_len || args->kv_len != p->kv_len ||
-        (p->causal && args->diag != p->diag))
+    if (args->size < sizeof *args || args->q_len != p->q_len ||
+        args->kv_len != p->kv_len || (p->causal && args->diag != p->diag))
         return HCP_RC_INVALID;
     if (a->empty_rows && !p->accumulate) {
         hcp_finish job = finish_job(a, args, 0, a->empty_rows);

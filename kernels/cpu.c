@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "kernels/cpu-softmax.h"
+#include "kernels/cpu-lanes.h"
 #include "kernels/dtype.h"
 #include "kernels/problem.h"
 #include "kernels/registry.h"
@@ -52,7 +52,7 @@ static int cpu_query(const hcp_device_ref *device, const hcp_attn_problem *probl
 {
     if (!device || !out || out->size < sizeof *out)
         return HCP_RC_INVALID;
-    *out = (hcp_attn_support){ .size = out->size };
+    *out = (hcp_attn_support){.size = out->size};
     if (hcp_problem_check(problem, out->reason, sizeof out->reason))
         return HCP_RC_OK;
     if (device->kind != HCP_DEVICE_CPU)
@@ -69,8 +69,8 @@ static int cpu_query(const hcp_device_ref *device, const hcp_attn_problem *probl
         out->supported = 1;
     if (!out->supported)
         return HCP_RC_OK;
-    out->caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG | HCP_CAP_DYNAMIC_LEN |
-                HCP_CAP_DETERMINISTIC;
+    out->caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
+                HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
     /* The last tile is computed at its true size: no rounding of lengths. */
     out->tile_q = out->tile_kv = 1;
     return HCP_RC_OK;
@@ -90,7 +90,7 @@ static void cpu_plan_destroy(hcp_attn_plan *plan)
 static int cpu_plan_create(const hcp_device_ref *device, const hcp_attn_problem *problem,
                            hcp_attn_plan **out)
 {
-    hcp_attn_support support = { .size = sizeof support };
+    hcp_attn_support support = {.size = sizeof support};
     int rc = cpu_query(device, problem, &support);
     if (rc || !support.supported)
         return rc ? rc : HCP_RC_UNSUPPORTED;
@@ -122,8 +122,9 @@ static int cpu_plan_create(const hcp_device_ref *device, const hcp_attn_problem 
 
 /* Keys [first, first + n) of k or v as fp32: in place where they are that already,
  * else converted into tile. *ld is the distance of two tokens. */
-static const float *load_keys(float *tile, const char *base, int64_t stride, int64_t first,
-                              int64_t n, const hcp_attn_problem *p, int *ld)
+static const float *load_keys(float *tile, const char *base, int64_t stride,
+                              int64_t first, int64_t n, const hcp_attn_problem *p,
+                              int *ld)
 {
     int64_t bytes = hcp_dtype_bytes(p->dtype);
     const char *src = base + first * stride * bytes;
@@ -133,18 +134,20 @@ static const float *load_keys(float *tile, const char *base, int64_t stride, int
     }
     *ld = (int)p->head_dim;
     for (int64_t j = 0; j < n; j++)
-        hcp_to_float(tile + j * p->head_dim, src + j * stride * bytes, p->head_dim, p->dtype);
+        hcp_lanes_to_float(tile + j * p->head_dim, src + j * stride * bytes, p->head_dim,
+                           p->dtype);
     return tile;
 }
 
 /* Address and L index of the row of token i and query head number g of the group. */
-static int64_t row_offset(const int64_t stride[3], const head_group *hg, int64_t g, int64_t i)
+static int64_t row_offset(const int64_t stride[3], const head_group *hg, int64_t g,
+                          int64_t i)
 {
     return hg->batch * stride[0] + (hg->head + g) * stride[1] + i * stride[2];
 }
 
-static void load_queries(hcp_attn_plan *plan, const hcp_attn_args *args, const head_group *hg,
-                         int64_t i0, int64_t tokens)
+static void load_queries(hcp_attn_plan *plan, const hcp_attn_args *args,
+                         const head_group *hg, int64_t i0, int64_t tokens)
 {
     const hcp_attn_problem *p = &plan->problem;
     int64_t dim = p->head_dim, bytes = hcp_dtype_bytes(p->dtype);
@@ -153,28 +156,30 @@ static void load_queries(hcp_attn_plan *plan, const hcp_attn_args *args, const h
         for (int64_t g = 0; g < plan->group; g++) {
             int64_t row = i * plan->group + g;
             float *q = plan->q + row * dim, *o = plan->o + row * dim;
-            hcp_to_float(q, (const char *)args->q + row_offset(p->q_stride, hg, g, i0 + i) * bytes,
-                         dim, p->dtype);
+            hcp_lanes_to_float(
+                q, (const char *)args->q + row_offset(p->q_stride, hg, g, i0 + i) * bytes,
+                dim, p->dtype);
             for (int64_t d = 0; d < dim; d++)
                 q[d] *= scale;
 
             float lse = -INFINITY;
             if (p->accumulate)
-                lse = args->lse[(hg->batch * p->heads + hg->head + g) * args->q_len + i0 + i];
+                lse = args->lse[(hg->batch * p->heads + hg->head + g) * args->q_len + i0 +
+                                i];
             /* A running state is one key of weight 1: score L, value O. */
             if (lse != -INFINITY) {
-                plan->state[row] = (hcp_softmax_row){ (float)(lse * LOG2_E), 1 };
+                plan->state[row] = (hcp_softmax_row){(float)(lse * LOG2_E), 1};
                 memcpy(o, (const float *)args->o + row_offset(p->o_stride, hg, g, i0 + i),
                        (size_t)dim * sizeof *o);
             } else {
-                plan->state[row] = (hcp_softmax_row){ -INFINITY, 0 };
+                plan->state[row] = (hcp_softmax_row){-INFINITY, 0};
                 memset(o, 0, (size_t)dim * sizeof *o);
             }
         }
 }
 
-static void store_rows(hcp_attn_plan *plan, const hcp_attn_args *args, const head_group *hg,
-                       int64_t i0, int64_t tokens)
+static void store_rows(hcp_attn_plan *plan, const hcp_attn_args *args,
+                       const head_group *hg, int64_t i0, int64_t tokens)
 {
     const hcp_attn_problem *p = &plan->problem;
     int64_t dim = p->head_dim, bytes = hcp_dtype_bytes(p->out_dtype);
@@ -185,8 +190,9 @@ static void store_rows(hcp_attn_plan *plan, const hcp_attn_args *args, const hea
             float inverse = sum > 0 ? 1 / sum : 0;
             for (int64_t d = 0; d < dim; d++)
                 o[d] *= inverse;
-            hcp_from_float((char *)args->o + row_offset(p->o_stride, hg, g, i0 + i) * bytes, o,
-                           dim, p->out_dtype);
+            hcp_from_float((char *)args->o +
+                               row_offset(p->o_stride, hg, g, i0 + i) * bytes,
+                           o, dim, p->out_dtype);
             args->lse[(hg->batch * p->heads + hg->head + g) * args->q_len + i0 + i] =
                 (float)(plan->state[row].max * LN_2 + log(sum));
         }
@@ -217,8 +223,8 @@ static void run_tile(hcp_attn_plan *plan, const hcp_attn_args *args, const head_
         int k_ld, v_ld;
         const float *k = load_keys(plan->k, hg->k, p->k_stride[2], j0, keys, p, &k_ld);
         const float *v = load_keys(plan->v, hg->v, p->v_stride[2], j0, keys, p, &v_ld);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)keys, (int)dim, 1,
-                    plan->q, (int)dim, k, k_ld, 0, plan->s, TILE_KEYS);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)keys,
+                    (int)dim, 1, plan->q, (int)dim, k, k_ld, 0, plan->s, TILE_KEYS);
         for (int64_t r = 0; r < rows; r++) {
             int64_t visible = keys;
             if (p->causal && args->diag < args->kv_len) {
@@ -229,8 +235,8 @@ static void run_tile(hcp_attn_plan *plan, const hcp_attn_args *args, const head_
                       hcp_softmax_tile_row(plan->s + r * TILE_KEYS, visible, width,
                                            plan->state + r));
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)dim, (int)keys, 1,
-                    plan->s, TILE_KEYS, v, v_ld, 1, plan->o, (int)dim);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)dim,
+                    (int)keys, 1, plan->s, TILE_KEYS, v, v_ld, 1, plan->o, (int)dim);
     }
     store_rows(plan, args, hg, i0, tokens);
 }
@@ -251,8 +257,10 @@ static int cpu_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
             head_group hg = {
                 .batch = b,
                 .head = h * plan->group,
-                .k = (const char *)args->k + (b * p->k_stride[0] + h * p->k_stride[1]) * bytes,
-                .v = (const char *)args->v + (b * p->v_stride[0] + h * p->v_stride[1]) * bytes,
+                .k = (const char *)args->k +
+                     (b * p->k_stride[0] + h * p->k_stride[1]) * bytes,
+                .v = (const char *)args->v +
+                     (b * p->v_stride[0] + h * p->v_stride[1]) * bytes,
             };
             for (int64_t i = 0; i < args->q_len; i += plan->tile_q)
                 run_tile(plan, args, &hg, i, min64(args->q_len - i, plan->tile_q));
@@ -262,7 +270,8 @@ static int cpu_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
 
 static int cpu_describe(const hcp_attn_plan *plan, char *text, size_t text_size)
 {
-    snprintf(text, text_size, "sgemm fp32 on %s, 1 thread, tiles of %d queries x %d heads, %d keys",
+    snprintf(text, text_size,
+             "sgemm fp32 on %s, 1 thread, tiles of %d queries x %d heads, %d keys",
              openblas_get_corename(), (int)plan->tile_q, (int)plan->group, TILE_KEYS);
     return HCP_RC_OK;
 }

@@ -55,9 +55,12 @@ static inline float hcp_fp16_to_float(uint16_t h)
 {
     uint32_t magnitude = h & 0x7fffu;
     /* Rebias the exponent by 127 - 15, twice that for infinity and NaN. */
-    uint32_t normal = (magnitude << 13) + ((magnitude >= 0x7c00u ? 224u : 112u) << 23);
-    uint32_t subnormal = hcp_float_to_bits((float)(int32_t)magnitude * 0x1p-24f);
-    uint32_t bits = magnitude < 0x400u ? subnormal : normal;
+    uint32_t rebias = (112u << 23) * (1u + (magnitude >= 0x7c00u));
+    uint32_t normal = (magnitude << 13) + rebias;
+    /* A subnormal is what its mantissa adds to 2^-14. Masks, not branches. */
+    uint32_t is_subnormal = 0u - (uint32_t)(magnitude < 0x400u);
+    float above = hcp_bits_to_float((113u << 23) + (magnitude << 13)) - 0x1p-14f;
+    uint32_t bits = (hcp_float_to_bits(above) & is_subnormal) | (normal & ~is_subnormal);
     return hcp_bits_to_float(bits | (uint32_t)(h & 0x8000u) << 16);
 }
 

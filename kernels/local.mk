@@ -11,7 +11,7 @@ kernels_libhcpkernels_la_SOURCES = \
 	kernels/problem.c kernels/problem.h kernels/attention.c \
 	kernels/registry.c kernels/registry.h kernels/builtins.c \
 	kernels/plugin.c kernels/plugin.h kernels/cpu.c \
-	kernels/cpu-softmax.c kernels/cpu-softmax.h \
+	kernels/cpu-lanes.c kernels/cpu-lanes.h \
 	kernels/runtime-cpu.c kernels/runtime.h kernels/provider.h
 kernels_libhcpkernels_la_CFLAGS = $(AM_CFLAGS) $(BLAS_CFLAGS)
 kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) $(LIBM)

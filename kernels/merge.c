@@ -10,9 +10,12 @@
 static float load(const void *p, int64_t i, int32_t dtype)
 {
     switch (dtype) {
-    case HCP_BF16: return hcp_bf16_to_float(((const uint16_t *)p)[i]);
-    case HCP_FP16: return hcp_fp16_to_float(((const uint16_t *)p)[i]);
-    default: return ((const float *)p)[i];
+    case HCP_BF16:
+        return hcp_bf16_to_float(((const uint16_t *)p)[i]);
+    case HCP_FP16:
+        return hcp_fp16_to_float(((const uint16_t *)p)[i]);
+    default:
+        return ((const float *)p)[i];
     }
 }
 
@@ -45,12 +48,13 @@ void hcp_merge(float *o, float *lse, const void *o_part, int32_t part_dtype,
                const float *lse_part, int64_t rows, int64_t head_dim)
 {
     for (int64_t r = 0; r < rows; r++)
-        merge_row(o + r * head_dim, lse + r, o_part, r * head_dim, part_dtype, lse_part[r],
-                  head_dim);
+        merge_row(o + r * head_dim, lse + r, o_part, r * head_dim, part_dtype,
+                  lse_part[r], head_dim);
 }
 
 void hcp_merge_many(float *o, float *lse, const float *const *parts,
-                    const float *const *lse_parts, int64_t n, int64_t rows, int64_t head_dim)
+                    const float *const *lse_parts, int64_t n, int64_t rows,
+                    int64_t head_dim)
 {
     enum { CHUNK = 64 };
     for (int64_t r = 0; r < rows; r++) {
@@ -68,7 +72,7 @@ void hcp_merge_many(float *o, float *lse, const float *const *parts,
             sum += exp(lse_parts[p][r] - top);
         for (int64_t d0 = 0; d0 < head_dim; d0 += CHUNK) {
             int64_t m = head_dim - d0 < CHUNK ? head_dim - d0 : CHUNK;
-            double x[CHUNK] = { 0 };
+            double x[CHUNK] = {0};
             for (int64_t p = 0; p < n; p++) {
                 const float *part = parts[p] + r * head_dim + d0;
                 double w = exp(lse_parts[p][r] - top) / sum;
@@ -117,9 +121,11 @@ void hcp_finish_host(const hcp_finish *job)
         for (int64_t h = 0; h < job->heads; h++) {
             float *lse = job->lse + (b * job->heads + h) * job->lse_pitch;
             const float *part_lse =
-                job->lse_part ? job->lse_part + (b * job->heads + h) * job->part_pitch : NULL;
+                job->lse_part ? job->lse_part + (b * job->heads + h) * job->part_pitch
+                              : NULL;
             for (int64_t i = 0; i < job->rows; i++)
-                finish_row(job, job->o ? job->o + b * os[0] + h * os[1] + i * os[2] : NULL,
+                finish_row(job,
+                           job->o ? job->o + b * os[0] + h * os[1] + i * os[2] : NULL,
                            lse + i, b * ps[0] + h * ps[1] + i * ps[2],
                            part_lse ? part_lse + i : NULL);
         }

@@ -36,15 +36,17 @@ static const char *missing_function(const hcp_provider *p)
 static int check_provider(const char *path, const hcp_provider *p, char *err, size_t size)
 {
     if (!p)
-        return refuse(path, err, size,
-                      "does not serve provider ABI %d; rebuild it with this hcp/provider.h",
-                      HCP_PROVIDER_ABI);
+        return refuse(
+            path, err, size,
+            "does not serve provider ABI %d; rebuild it with this hcp/provider.h",
+            HCP_PROVIDER_ABI);
     if (p->size < offsetof(hcp_provider, device_kinds) || p->abi != HCP_PROVIDER_ABI)
-        return refuse(path, err, size,
-                      "built for provider ABI %u, this program has %d; rebuild it with this "
-                      "hcp/provider.h",
-                      p->size < offsetof(hcp_provider, device_kinds) ? 0 : p->abi,
-                      HCP_PROVIDER_ABI);
+        return refuse(
+            path, err, size,
+            "built for provider ABI %u, this program has %d; rebuild it with this "
+            "hcp/provider.h",
+            p->size < offsetof(hcp_provider, device_kinds) ? 0 : p->abi,
+            HCP_PROVIDER_ABI);
     if (p->size < sizeof *p)
         return refuse(path, err, size,
                       "provider struct of %zu bytes, expected %zu; set size to "
@@ -62,8 +64,8 @@ static int check_provider(const char *path, const hcp_provider *p, char *err, si
     return HCP_RC_OK;
 }
 
-int hcp_plugin_open(const char *path, void **handle, const hcp_provider **provider, char *err,
-                    size_t err_size)
+int hcp_plugin_open(const char *path, void **handle, const hcp_provider **provider,
+                    char *err, size_t err_size)
 {
     char here[4096];
     if (access(path, R_OK)) {

@@ -7,7 +7,8 @@
 int hcp_problem_check(const hcp_attn_problem *p, char *reason, size_t size)
 {
     if (!p || p->size < sizeof *p)
-        snprintf(reason, size, "problem struct of %zu bytes is older than this build's %zu",
+        snprintf(reason, size,
+                 "problem struct of %zu bytes is older than this build's %zu",
                  p ? p->size : 0, sizeof *p);
     else if (p->q_len < 0 || p->kv_len < 0 || p->q_len > HCP_MAX_LEN ||
              p->kv_len > HCP_MAX_LEN)
@@ -16,14 +17,15 @@ int hcp_problem_check(const hcp_attn_problem *p, char *reason, size_t size)
     else if (p->batch < 1 || p->heads < 1 || p->kv_heads < 1 || p->head_dim < 1)
         snprintf(reason, size, "batch, heads, kv_heads and head_dim must be at least 1");
     else if (p->heads % p->kv_heads)
-        snprintf(reason, size, "%" PRId64 " heads are not a multiple of %" PRId64 " KV heads",
-                 p->heads, p->kv_heads);
+        snprintf(reason, size,
+                 "%" PRId64 " heads are not a multiple of %" PRId64 " KV heads", p->heads,
+                 p->kv_heads);
     else if (!hcp_dtype_bytes(p->dtype) || !hcp_dtype_bytes(p->out_dtype))
         snprintf(reason, size, "unknown dtype (%d in, %d out)", (int)p->dtype,
                  (int)p->out_dtype);
     else if (p->causal && p->diag < 0)
-        snprintf(reason, size, "diag %" PRId64 " is negative: drop the rows that see nothing",
-                 p->diag);
+        snprintf(reason, size,
+                 "diag %" PRId64 " is negative: drop the rows that see nothing", p->diag);
     else
         return HCP_RC_OK;
     return HCP_RC_INVALID;

@@ -32,16 +32,17 @@ static int add_plugin(hcp_registry *r, const char *path, char *err, size_t err_s
     if (rc)
         return rc;
     if (!(p->device_kinds & (uint32_t)r->device.kind)) {
-        snprintf(err, err_size, "kernel plug-in '%s': '%s' does not run on %s", path, p->name,
-                 r->device.kind == HCP_DEVICE_CUDA ? "CUDA devices" : "the CPU");
+        snprintf(err, err_size, "kernel plug-in '%s': '%s' does not run on %s", path,
+                 p->name, r->device.kind == HCP_DEVICE_CUDA ? "CUDA devices" : "the CPU");
         return HCP_RC_UNSUPPORTED;
     }
     r->providers[r->count++] = p;
     return HCP_RC_OK;
 }
 
-int hcp_registry_open_with(const hcp_device_ref *device, const hcp_provider_ctor *builtins,
-                           size_t n, const char *plugin_path, hcp_registry **out, char *err,
+int hcp_registry_open_with(const hcp_device_ref *device,
+                           const hcp_provider_ctor *builtins, size_t n,
+                           const char *plugin_path, hcp_registry **out, char *err,
                            size_t err_size)
 {
     hcp_registry *r = calloc(1, sizeof *r + (n + 1) * sizeof *r->providers);
@@ -101,7 +102,8 @@ static void append(char *text, size_t size, const char *name, const char *reason
 
 const hcp_provider *hcp_registry_pick(const hcp_registry *r, const char *name,
                                       const hcp_attn_problem *problem,
-                                      hcp_attn_support *support, char *why, size_t why_size)
+                                      hcp_attn_support *support, char *why,
+                                      size_t why_size)
 {
     int known = 0;
     if (why_size)
@@ -111,7 +113,7 @@ const hcp_provider *hcp_registry_pick(const hcp_registry *r, const char *name,
         if (name && strcmp(name, p->name))
             continue;
         known = 1;
-        hcp_attn_support s = { .size = sizeof s };
+        hcp_attn_support s = {.size = sizeof s};
         int rc = hcp_attention_probe(p, &r->device, problem, &s);
         if (!rc && s.supported) {
             *support = s;
@@ -122,8 +124,8 @@ const hcp_provider *hcp_registry_pick(const hcp_registry *r, const char *name,
     if (!known && name) {
         char list[512] = "";
         for (size_t i = 0; i < r->count; i++)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
-                     r->providers[i]->name);
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s",
+                     i ? ", " : "", r->providers[i]->name);
         snprintf(why, why_size, "no kernel '%s' here; there is: %s", name, list);
     } else if (!known) {
         snprintf(why, why_size, "no kernel runs on this device");

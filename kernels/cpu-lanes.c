@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdint.h>
-#include "kernels/cpu-softmax.h"
+#include "kernels/cpu-lanes.h"
 #include "kernels/dtype.h"
 
 /* One source, several instruction sets, chosen when the program starts. Not with
  * clang (14 leaves the symbol undefined across files) nor with AddressSanitizer
  * (the choice is made before its runtime is up). */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) &&              \
     !defined(__SANITIZE_ADDRESS__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define CLONES                                                                           \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CLONES
 #endif
@@ -41,6 +42,21 @@ static inline __attribute__((always_inline)) float exp2_clamped(float x)
 float hcp_exp2_nonpositive(float x)
 {
     return exp2_clamped(clamp(x));
+}
+
+CLONES void hcp_lanes_to_float(float *dst, const void *src, int64_t n, int32_t dtype)
+{
+    const uint16_t *half = src;
+    int64_t i = 0;
+    if (dtype == HCP_BF16)
+        for (; i + HCP_LANES <= n; i += HCP_LANES)
+            for (int l = 0; l < HCP_LANES; l++)
+                dst[i + l] = hcp_bf16_to_float(half[i + l]);
+    else if (dtype == HCP_FP16)
+        for (; i + HCP_LANES <= n; i += HCP_LANES)
+            for (int l = 0; l < HCP_LANES; l++)
+                dst[i + l] = hcp_fp16_to_float(half[i + l]);
+    hcp_to_float(dst + i, (const char *)src + i * hcp_dtype_bytes(dtype), n - i, dtype);
 }
 
 CLONES float hcp_softmax_tile_row(float *s, int64_t visible, int64_t width,
