@@ -125,6 +125,11 @@ int hcp_cuda_check(int cuda_error, const char *doing)
     }
 }
 
+void hcp_cuda_note(const char *text)
+{
+    snprintf(last_text, sizeof last_text, "%s", text);
+}
+
 const char *hcp_cuda_error_text(void)
 {
     return last_text;

@@ -17,6 +17,9 @@ extern "C" {
  * thread and returns the hcp_rc; HCP_RC_OK for code 0, which changes nothing. */
 int hcp_cuda_check(int cuda_error, const char *doing);
 
+/* Keeps text as this thread's last failure: for libraries with words of their own. */
+void hcp_cuda_note(const char *text);
+
 /* Text of the last failure in this thread; "" if none. */
 const char *hcp_cuda_error_text(void);
 

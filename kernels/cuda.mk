@@ -1,1 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+# What needs CUDA's headers or nvcc. Programs link kernels/libhcpcuda.a and CUDA_LIBS
+# (static runtime) after kernels/libhcpkernels.la; cuDNN is loaded at run time.
+if HAVE_CUDA
+noinst_LIBRARIES += kernels/libhcpcuda.a
+kernels_libhcpcuda_a_SOURCES = \
+	kernels/cuda.h kernels/cuda-internal.h kernels/cuda-device.c kernels/runtime-cuda.c \
+	kernels/cuda-reference.c kernels/reference.cu kernels/merge.cu kernels/dtype.cuh \
+	kernels/cudnn.c kernels/cudnn-graph.c kernels/cudnn-graph.h kernels/cudnn-api.c
+kernels_libhcpcuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
+	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
+kernels_libhcpcuda_a_CFLAGS = $(AM_CFLAGS) -fPIC
+kernels/merge.o: kernels/randn.h
+kernels/merge.o kernels/reference.o: kernels/dtype.cuh kernels/cuda-internal.h \
+	kernels/provider.h kernels/runtime.h
+endif
+CLEANFILES += kernels/*.ptxas

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#ifdef HAVE_CUDNN
+#include "kernels/cudnn-graph.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* 9.10.0 and 9.10.1 compute wrong attention; before that -inf is no valid mask. */
+enum { OLDEST = 91002 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static hcp_cudnn_api loaded;
+static int usable;
+static char failure[256];
+
+static void *open_library(void)
+{
+    const char *path = getenv("HCP_CUDNN");
+    void *lib;
+    if (path && *path) {
+        if (!(lib = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
+            snprintf(failure, sizeof failure, "HCP_CUDNN: %s", dlerror());
+        return lib;
+    }
+    lib = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        lib = dlopen(HCP_CUDA_LIBDIR "/libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        snprintf(failure, sizeof failure,
+                 "libcudnn.so.9 not found; install cuDNN 9.10.2 or newer or set HCP_CUDNN "
+                 "to its path");
+    return lib;
+}
+
+static void load(void)
+{
+    const struct {
+        const char *name;
+        void **to;
+    } wanted[] = {
+        {"cudnnGetVersion", (void **)&loaded.get_version},
+        {"cudnnGetErrorString", (void **)&loaded.error_string},
+        {"cudnnGetLastErrorString", (void **)&loaded.last_error_string},
+        {"cudnnCreate", (void **)&loaded.create},
+        {"cudnnDestroy", (void **)&loaded.destroy},
+        {"cudnnSetStream", (void **)&loaded.set_stream},
+        {"cudnnBackendCreateDescriptor", (void **)&loaded.create_descriptor},
+        {"cudnnBackendDestroyDescriptor", (void **)&loaded.destroy_descriptor},
+        {"cudnnBackendSetAttribute", (void **)&loaded.set_attribute},
+        {"cudnnBackendGetAttribute", (void **)&loaded.get_attribute},
+        {"cudnnBackendFinalize", (void **)&loaded.finalize},
+        {"cudnnBackendExecute", (void **)&loaded.execute},
+    };
+    void *lib = open_library();
+    if (!lib)
+        return;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!(*wanted[i].to = dlsym(lib, wanted[i].name))) {
+            snprintf(failure, sizeof failure, "the cuDNN library lacks %s; install cuDNN 9",
+                     wanted[i].name);
+            return;
+        }
+    loaded.version = loaded.get_version();
+    snprintf(loaded.version_text, sizeof loaded.version_text, "%zu.%zu.%zu",
+             loaded.version / 10000, loaded.version / 100 % 100, loaded.version % 100);
+    if (loaded.version < OLDEST) {
+        snprintf(failure, sizeof failure,
+                 "cuDNN %s is too old for masked attention; install 9.10.2 or newer",
+                 loaded.version_text);
+        return;
+    }
+    usable = 1;
+}
+
+const hcp_cudnn_api *hcp_cudnn_load(char *why, size_t why_size)
+{
+    pthread_once(&once, load);
+    if (!usable && why && why_size)
+        snprintf(why, why_size, "%s", failure);
+    return usable ? &loaded : NULL;
+}
+#else
+typedef int hcp_no_cudnn; /* a translation unit may not be empty */
+#endif
