@@ -86,7 +86,8 @@ const char *hcp_cuda_explain(int cuda_error, char *text, size_t text_size)
         if (known[i].code != cuda_error)
             continue;
         if (known[i].mps)
-            snprintf(text, text_size, "CUDA error %d: %s [pipe directory %s, log directory %s]",
+            snprintf(text, text_size,
+                     "CUDA error %d: %s [pipe directory %s, log directory %s]",
                      cuda_error, known[i].text,
                      mps_directory("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"),
                      mps_directory("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"));

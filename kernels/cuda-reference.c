@@ -45,8 +45,9 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
     const char *why = refusal(device, problem);
     hcp_attn_support answer = {.size = sizeof answer,
                                .supported = why == NULL,
-                               .caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
-                                       HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC,
+                               .caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE |
+                                       HCP_CAP_DIAG | HCP_CAP_DYNAMIC_LEN |
+                                       HCP_CAP_DETERMINISTIC,
                                .tile_q = 32,
                                .tile_kv = 32};
     if (why)
@@ -74,7 +75,8 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
     hcp_attn_args a = *args;
     if (a.q_len < 0 || a.q_len > p->q_len || a.kv_len < 0 || a.kv_len > p->kv_len)
         return HCP_RC_INVALID;
-    /* Beyond the corners the diagonal changes nothing, and row + diag may not overflow. */
+    /* Beyond the corners the diagonal changes nothing, and row + diag may not overflow.
+     */
     if (a.diag > a.kv_len)
         a.diag = a.kv_len;
     if (a.diag < -a.q_len)

@@ -31,9 +31,10 @@ static void *open_library(void)
     if (!lib)
         lib = dlopen(HCP_CUDA_LIBDIR "/libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (!lib)
-        snprintf(failure, sizeof failure,
-                 "libcudnn.so.9 not found; install cuDNN 9.10.2 or newer or set HCP_CUDNN "
-                 "to its path");
+        snprintf(
+            failure, sizeof failure,
+            "libcudnn.so.9 not found; install cuDNN 9.10.2 or newer or set HCP_CUDNN "
+            "to its path");
     return lib;
 }
 
@@ -61,8 +62,8 @@ static void load(void)
         return;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (!(*wanted[i].to = dlsym(lib, wanted[i].name))) {
-            snprintf(failure, sizeof failure, "the cuDNN library lacks %s; install cuDNN 9",
-                     wanted[i].name);
+            snprintf(failure, sizeof failure,
+                     "the cuDNN library lacks %s; install cuDNN 9", wanted[i].name);
             return;
         }
     loaded.version = loaded.get_version();

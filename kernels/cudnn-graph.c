@@ -51,8 +51,8 @@ static void fail(hcp_cudnn_graph *g, int rc, const char *step, cudnnStatus_t sta
     g->rc = rc;
     g->api->last_error_string(said, sizeof said);
     said[strcspn(said, "\n")] = 0;
-    snprintf(g->why, g->why_size, "cuDNN %s: %s failed: %s%s%s", g->api->version_text, step,
-             g->api->error_string(status), *said ? ": " : "", said);
+    snprintf(g->why, g->why_size, "cuDNN %s: %s failed: %s%s%s", g->api->version_text,
+             step, g->api->error_string(status), *said ? ": " : "", said);
 }
 
 static desc make(hcp_cudnn_graph *g, cudnnBackendDescriptorType_t type, const char *step)
@@ -83,8 +83,8 @@ static void set(hcp_cudnn_graph *g, desc d, cudnnBackendAttributeName_t name,
         fail(g, HCP_RC_DEVICE, step, s);
 }
 
-static void set_desc(hcp_cudnn_graph *g, desc d, cudnnBackendAttributeName_t name, desc value,
-                     const char *step)
+static void set_desc(hcp_cudnn_graph *g, desc d, cudnnBackendAttributeName_t name,
+                     desc value, const char *step)
 {
     set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value, step);
 }
@@ -99,8 +99,9 @@ static void finalize(hcp_cudnn_graph *g, desc d, const char *step)
 }
 
 /* uid 0: a virtual tensor. by_value: a host scalar. */
-static desc tensor(hcp_cudnn_graph *g, int64_t uid, cudnnDataType_t type, const int64_t dims[4],
-                   const int64_t strides[4], bool by_value, const char *step)
+static desc tensor(hcp_cudnn_graph *g, int64_t uid, cudnnDataType_t type,
+                   const int64_t dims[4], const int64_t strides[4], bool by_value,
+                   const char *step)
 {
     desc d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, step);
     bool is_virtual = uid == 0;
@@ -116,7 +117,8 @@ static desc tensor(hcp_cudnn_graph *g, int64_t uid, cudnnDataType_t type, const 
     return d;
 }
 
-static desc scalar(hcp_cudnn_graph *g, int64_t uid, cudnnDataType_t type, const char *step)
+static desc scalar(hcp_cudnn_graph *g, int64_t uid, cudnnDataType_t type,
+                   const char *step)
 {
     static const int64_t ones[4] = {1, 1, 1, 1};
     return tensor(g, uid, type, ones, ones, true, step);
@@ -160,8 +162,8 @@ static void reduce(hcp_cudnn_graph *g, cudnnReduceTensorOp_t mode, desc x, desc 
 {
     cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
     desc how = make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, step);
-    set(g, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode,
-        step);
+    set(g, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+        &mode, step);
     set(g, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &fp32, step);
     finalize(g, how, step);
     desc op = make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, step);
@@ -182,7 +184,8 @@ static void pointwise(hcp_cudnn_graph *g, struct pointwise p, const char *step)
 {
     desc how = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, step);
     set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p.mode, step);
-    set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p.precision, step);
+    set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p.precision,
+        step);
     if (p.mode == CUDNN_POINTWISE_GEN_INDEX)
         set(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p.axis, step);
     finalize(g, how, step);
@@ -257,10 +260,12 @@ static desc mask(hcp_cudnn_graph *g, desc s)
 
 static void build_ops(hcp_cudnn_graph *g, const hcp_attn_problem *p, int causal)
 {
-    const cudnnDataType_t io = p->dtype == HCP_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
-    const int64_t b = p->batch, h = p->heads, hk = p->kv_heads, sq = p->q_len, sk = p->kv_len,
-                  d = p->head_dim;
-    const int64_t *qs = p->q_stride, *ks = p->k_stride, *vs = p->v_stride, *os = p->o_stride;
+    const cudnnDataType_t io =
+        p->dtype == HCP_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+    const int64_t b = p->batch, h = p->heads, hk = p->kv_heads, sq = p->q_len,
+                  sk = p->kv_len, d = p->head_dim;
+    const int64_t *qs = p->q_stride, *ks = p->k_stride, *vs = p->v_stride,
+                  *os = p->o_stride;
     memcpy(g->score_dims, (int64_t[]){b, h, sq, sk}, sizeof g->score_dims);
     memcpy(g->score_strides, (int64_t[]){h * sq * sk, sq * sk, sk, 1},
            sizeof g->score_strides);
@@ -288,15 +293,17 @@ static void build_ops(hcp_cudnn_graph *g, const hcp_attn_problem *p, int causal)
         s = mask(g, s);
     desc top = rows(g, "max");
     reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, top, "max over keys");
-    desc e = fp32_of(g, CUDNN_POINTWISE_SUB, s, top, scores(g, CUDNN_DATA_FLOAT, "minus max"),
-                     "minus max");
-    e = fp32_of(g, CUDNN_POINTWISE_EXP, e, NULL, scores(g, CUDNN_DATA_FLOAT, "exp"), "exp");
+    desc e = fp32_of(g, CUDNN_POINTWISE_SUB, s, top,
+                     scores(g, CUDNN_DATA_FLOAT, "minus max"), "minus max");
+    e = fp32_of(g, CUDNN_POINTWISE_EXP, e, NULL, scores(g, CUDNN_DATA_FLOAT, "exp"),
+                "exp");
     desc sum = rows(g, "sum");
     reduce(g, CUDNN_REDUCE_TENSOR_ADD, e, sum, "sum over keys");
     desc l = fp32_of(g, CUDNN_POINTWISE_LOG, sum, NULL, rows(g, "log of the sum"),
                      "log of the sum");
     fp32_of(g, CUDNN_POINTWISE_ADD, top, l, stats, "max + log of the sum");
-    desc prob = fp32_of(g, CUDNN_POINTWISE_DIV, e, sum, scores(g, io, "P"), "divide by sum");
+    desc prob =
+        fp32_of(g, CUDNN_POINTWISE_DIV, e, sum, scores(g, io, "P"), "divide by sum");
     matmul(g, prob, v, o, "P V");
 }
 
@@ -309,14 +316,15 @@ static void describe(hcp_cudnn_graph *g, int i_config)
     int64_t id = -1, got = 0, used;
     if (api->create_descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) ==
             CUDNN_STATUS_SUCCESS &&
-        api->get_attribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                           1, &got, &engine) == CUDNN_STATUS_SUCCESS)
-        api->get_attribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &got,
-                           &id);
+        api->get_attribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &got,
+                           &engine) == CUDNN_STATUS_SUCCESS)
+        api->get_attribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
+                           &got, &id);
     if (engine)
         api->destroy_descriptor(engine);
-    used = snprintf(g->text, sizeof g->text, "engine %lld (config %d of %lld)", (long long)id,
-                    i_config + 1, (long long)g->n_configs);
+    used = snprintf(g->text, sizeof g->text, "engine %lld (config %d of %lld)",
+                    (long long)id, i_config + 1, (long long)g->n_configs);
 
     int64_t knobs = 0;
     for (int i = 0; i < CUDNN_KNOB_TYPE_COUNTS; i++)
@@ -331,9 +339,10 @@ static void describe(hcp_cudnn_graph *g, int i_config)
         cudnnBackendKnobType_t type;
         int64_t value;
         if (api->get_attribute(choice[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                               CUDNN_TYPE_KNOB_TYPE, 1, &got, &type) == CUDNN_STATUS_SUCCESS &&
-            api->get_attribute(choice[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64,
-                               1, &got, &value) == CUDNN_STATUS_SUCCESS)
+                               CUDNN_TYPE_KNOB_TYPE, 1, &got,
+                               &type) == CUDNN_STATUS_SUCCESS &&
+            api->get_attribute(choice[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                               CUDNN_TYPE_INT64, 1, &got, &value) == CUDNN_STATUS_SUCCESS)
             used += snprintf(g->text + used, sizeof g->text - (size_t)used, "%s%d=%lld",
                              i ? " " : ", knobs ", (int)type, (long long)value);
     }
@@ -362,11 +371,13 @@ static void ask_heuristic(hcp_cudnn_graph *g, desc ops)
         set_desc(g, d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, g->target.device, "heuristic");
     finalize(g, d, "heuristic");
     for (int i = 0; i < MAX_CONFIGS; i++)
-        g->config[i] = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine configurations");
+        g->config[i] =
+            make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "engine configurations");
     if (g->rc != HCP_RC_OK)
         return;
-    s = g->api->get_attribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                              MAX_CONFIGS, &g->n_configs, g->config);
+    s = g->api->get_attribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                              CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, &g->n_configs,
+                              g->config);
     if (s != CUDNN_STATUS_SUCCESS || g->n_configs == 0)
         fail(g, HCP_RC_UNSUPPORTED, "asking the heuristic for engines",
              s != CUDNN_STATUS_SUCCESS ? s : CUDNN_STATUS_NOT_SUPPORTED);
@@ -393,10 +404,10 @@ int hcp_cudnn_graph_create(const hcp_cudnn_api *api, hcp_cudnn_target target,
 
     desc ops = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "operation graph");
     if (!target.device)
-        set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle,
-            "operation graph");
-    set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops,
-        "operation graph");
+        set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+            &target.handle, "operation graph");
+    set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops,
+        g->ops, "operation graph");
     finalize(g, ops, "operation graph");
     ask_heuristic(g, ops);
     rc = g->rc;

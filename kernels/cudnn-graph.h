@@ -46,7 +46,8 @@ enum {
     HCP_CUDNN_ONE_PAST
 };
 
-/* A graph, its engine configurations, its plan once built, and every descriptor it stands on. */
+/* A graph, its engine configurations, its plan once built, and every descriptor it stands
+ * on. */
 typedef struct hcp_cudnn_graph hcp_cudnn_graph;
 
 /* Where a graph runs: a handle, or a finalised device-properties descriptor. */

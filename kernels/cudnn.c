@@ -137,8 +137,8 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
     if (rc != HCP_RC_OK)
         goto out;
     if ((s = api->create(&plan->handle)) != CUDNN_STATUS_SUCCESS) {
-        snprintf(why, sizeof why, "cuDNN %s: creating a handle failed: %s", api->version_text,
-                 api->error_string(s));
+        snprintf(why, sizeof why, "cuDNN %s: creating a handle failed: %s",
+                 api->version_text, api->error_string(s));
         plan->handle = NULL;
         rc = fail(HCP_RC_DEVICE, why);
         goto out;
@@ -146,7 +146,8 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
     rc = hcp_cudnn_graph_create(api, (hcp_cudnn_target){.handle = plan->handle}, problem,
                                 plan->causal, &plan->graph, why, sizeof why);
     if (rc == HCP_RC_OK)
-        rc = hcp_cudnn_graph_build(plan->graph, workspace_bound(problem), why, sizeof why);
+        rc =
+            hcp_cudnn_graph_build(plan->graph, workspace_bound(problem), why, sizeof why);
     if (rc != HCP_RC_OK)
         rc = fail(rc, why);
 out:
@@ -174,8 +175,8 @@ static int check_args(const hcp_attn_plan *plan, const hcp_attn_args *a)
         return 0;
     if (p->causal && (a->diag < 0 || (!plan->causal && a->diag < p->kv_len - 1)))
         return 0;
-    return !(misaligned(a->q) || misaligned(a->k) || misaligned(a->v) || misaligned(a->o) ||
-             misaligned(a->lse) || misaligned(a->workspace)) &&
+    return !(misaligned(a->q) || misaligned(a->k) || misaligned(a->v) ||
+             misaligned(a->o) || misaligned(a->lse) || misaligned(a->workspace)) &&
            (a->workspace || hcp_cudnn_graph_workspace(plan->graph) == 0);
 }
 
@@ -185,10 +186,10 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *a, void *stream)
     float scale = (float)plan->problem.scale, neg_inf = -INFINITY;
     /* From the corner on, a larger diagonal shows no more keys; keeps it an int32. */
     int32_t diagonal = (int32_t)(a->diag < a->kv_len ? a->diag : a->kv_len);
-    int64_t uids[] = {HCP_CUDNN_Q,     HCP_CUDNN_K,     HCP_CUDNN_V,       HCP_CUDNN_O,
-                      HCP_CUDNN_STATS, HCP_CUDNN_SCALE, HCP_CUDNN_NEG_INF, HCP_CUDNN_DIAGONAL};
-    const void *data[] = {a->q,   a->k,   a->v,     a->o,
-                          a->lse, &scale, &neg_inf, &diagonal};
+    int64_t uids[] = {HCP_CUDNN_Q,       HCP_CUDNN_K,       HCP_CUDNN_V,
+                      HCP_CUDNN_O,       HCP_CUDNN_STATS,   HCP_CUDNN_SCALE,
+                      HCP_CUDNN_NEG_INF, HCP_CUDNN_DIAGONAL};
+    const void *data[] = {a->q, a->k, a->v, a->o, a->lse, &scale, &neg_inf, &diagonal};
     const int64_t n = plan->causal ? 8 : 6;
     cudnnBackendDescriptor_t pack = NULL;
     const char *step = "setting the stream";
@@ -203,12 +204,12 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *a, void *stream)
         goto out;
     step = "binding arguments";
     if ((s = api->create_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack)) ||
-        (s = api->set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n,
-                                uids)) ||
+        (s = api->set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                CUDNN_TYPE_INT64, n, uids)) ||
         (s = api->set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
                                 CUDNN_TYPE_VOID_PTR, n, data)) ||
-        (s = api->set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-                                &a->workspace)) ||
+        (s = api->set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                CUDNN_TYPE_VOID_PTR, 1, &a->workspace)) ||
         (s = api->finalize(pack)))
         goto out;
     step = "launching";

@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(THREADS) finish_rows(const hcp_finish job, spl
 
     for (int64_t plane = blockIdx.y; plane < planes; plane += gridDim.y) {
         int64_t b = plane / job.heads, h = plane % job.heads;
-        float *o = job.o + b * job.o_stride[0] + h * job.o_stride[1] + row * job.o_stride[2];
+        float *o =
+            job.o + b * job.o_stride[0] + h * job.o_stride[1] + row * job.o_stride[2];
         const T *part = (const T *)job.part + b * job.part_stride[0] +
                         h * job.part_stride[1] + row * job.part_stride[2];
         float *lse = job.lse + plane * job.lse_pitch + row;
@@ -117,7 +118,8 @@ struct states {
 /* o and lse may be one of the states. */
 template <int N>
 __global__ void __launch_bounds__(THREADS)
-    merge_rows(float *o, float *lse, const states part, int64_t rows, int64_t head_dim, split s)
+    merge_rows(float *o, float *lse, const states part, int64_t rows, int64_t head_dim,
+               split s)
 {
     int sub = threadIdx.x / s.row_threads;
     int64_t row = (int64_t)blockIdx.x * s.block_rows + sub;
@@ -153,7 +155,8 @@ __global__ void __launch_bounds__(THREADS)
     fill_normal(void *dst, int64_t n, int32_t dtype, uint64_t seed)
 {
     int64_t step = (int64_t)gridDim.x * THREADS * 2;
-    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 2; i < n; i += step) {
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 2; i < n;
+         i += step) {
         hcp::store(dst, i, dtype, hcp_randn_at(seed, (uint64_t)i));
         if (i + 1 < n)
             hcp::store(dst, i + 1, dtype, hcp_randn_at(seed, (uint64_t)i + 1));
@@ -166,7 +169,8 @@ bool aligned16(const void *p)
 }
 
 /* Whether rows start at 16-byte boundaries; strides of axes of one do not matter. */
-bool aligned_rows(const void *p, const int64_t stride[3], int64_t bytes, const hcp_finish *job)
+bool aligned_rows(const void *p, const int64_t stride[3], int64_t bytes,
+                  const hcp_finish *job)
 {
     return aligned16(p) && (job->batch < 2 || stride[0] * bytes % 16 == 0) &&
            (job->heads < 2 || stride[1] * bytes % 16 == 0) &&
@@ -191,14 +195,15 @@ extern "C" int hcp_cuda_launch_finish(const hcp_finish *job, void *stream_)
 {
     cudaStream_t stream = (cudaStream_t)stream_;
     if (job->batch < 0 || job->heads < 0 || job->rows < 0 || job->head_dim < 0 ||
-        (!job->o && (job->part || job->accumulate)) || (job->part && !job->lse_part))
+        (!job->o && (job->part || job->accumulate)) || (job->part && !job->lse_part) ||
+        (job->o && job->lse_part && !job->part))
         return cudaErrorInvalidValue;
     if (job->batch * job->heads * job->rows == 0 || (job->accumulate && !job->lse_part))
         return cudaSuccess;
     if (!job->o) {
         split s = {1, THREADS};
-        finish_lse<<<grid_for(s, job->rows, job->batch * job->heads), THREADS, 0, stream>>>(
-            *job);
+        finish_lse<<<grid_for(s, job->rows, job->batch * job->heads), THREADS, 0,
+                     stream>>>(*job);
     } else if (!job->lse_part || job->part_dtype == HCP_FP32) {
         launch_finish<float>(job, stream);
     } else if (job->part_dtype == HCP_BF16) {
@@ -236,10 +241,10 @@ extern "C" int hcp_cuda_merge_many(float *o, float *lse, const float *const *par
         dim3 grid = grid_for(s, rows, 1);
         if (wide)
             merge_rows<4><<<grid, THREADS, 0, (cudaStream_t)stream>>>(o, lse, part, rows,
-                                                                     head_dim, s);
+                                                                      head_dim, s);
         else
             merge_rows<1><<<grid, THREADS, 0, (cudaStream_t)stream>>>(o, lse, part, rows,
-                                                                     head_dim, s);
+                                                                      head_dim, s);
         if (n == 0)
             break;
     }

@@ -38,8 +38,8 @@ __host__ __device__ constexpr int k_pitch(int head_dim)
 
 size_t shared_bytes(int head_dim)
 {
-    return sizeof(float) * ((size_t)BLOCK_ROWS * q_pitch(head_dim) +
-                            (size_t)KEYS * k_pitch(head_dim));
+    return sizeof(float) *
+           ((size_t)BLOCK_ROWS * q_pitch(head_dim) + (size_t)KEYS * k_pitch(head_dim));
 }
 
 struct shape {
@@ -52,8 +52,9 @@ struct shape {
 /* rows x head_dim from src (first row: row0, missing ones zero) to pitch floats a
  * row; the pad up to width is zero too. */
 template <typename T>
-__device__ inline void stage(float *dst, int pitch, int width, const T *src, int64_t stride,
-                             int64_t row0, int rows, int64_t len, int head_dim)
+__device__ inline void stage(float *dst, int pitch, int width, const T *src,
+                             int64_t stride, int64_t row0, int rows, int64_t len,
+                             int head_dim)
 {
 #pragma unroll 1
     for (int i = threadIdx.x; i < rows * width; i += WARPS * 32) {
@@ -103,13 +104,13 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
         int64_t keys[ROWS], all_keys = 0; /* row r sees the first keys[r] */
 
         __syncthreads(); /* the tiles of the item before are read */
-        stage(q_tile, qp, qp, q + b * s.q_stride[0] + h * s.q_stride[1], s.q_stride[2], row0,
-              BLOCK_ROWS, s.q_len, D);
+        stage(q_tile, qp, qp, q + b * s.q_stride[0] + h * s.q_stride[1], s.q_stride[2],
+              row0, BLOCK_ROWS, s.q_len, D);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const int64_t row = row0 + warp * ROWS + r;
-            float before = s.accumulate && row < s.q_len ? lse[plane * s.q_len + row]
-                                                         : -INFINITY;
+            float before =
+                s.accumulate && row < s.q_len ? lse[plane * s.q_len + row] : -INFINITY;
             top[r] = before;
             sum[r] = before == -INFINITY ? 0.0f : 1.0f;
 #pragma unroll
@@ -126,8 +127,8 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
                 keys[r] = 0;
         }
         {
-            int64_t last = row0 + BLOCK_ROWS - 1 < s.q_len ? row0 + BLOCK_ROWS - 1
-                                                           : s.q_len - 1;
+            int64_t last =
+                row0 + BLOCK_ROWS - 1 < s.q_len ? row0 + BLOCK_ROWS - 1 : s.q_len - 1;
             all_keys = s.kv_len;
             if (s.causal && last + s.diag + 1 < s.kv_len)
                 all_keys = last + s.diag + 1;
@@ -144,7 +145,8 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
                 const float x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                    const float4 y = *(const float4 *)(q_tile + (warp * ROWS + r) * qp + d);
+                    const float4 y =
+                        *(const float4 *)(q_tile + (warp * ROWS + r) * qp + d);
                     p[r] += y.x * x0;
                     p[r] += y.y * x1;
                     p[r] += y.z * x2;
@@ -178,7 +180,8 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
                 for (int c = 0; c < CHUNKS; c++) {
                     if (c * 32 >= D)
                         break;
-                    const float x = c * 32 + lane < D ? kv_tile[j * kp + c * 32 + lane] : 0.0f;
+                    const float x =
+                        c * 32 + lane < D ? kv_tile[j * kp + c * 32 + lane] : 0.0f;
 #pragma unroll
                     for (int r = 0; r < ROWS; r++)
                         acc[r][c] += w[r] == 0 ? 0.0f : w[r] * x;
@@ -195,8 +198,8 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
 #pragma unroll
             for (int c = 0; c < CHUNKS; c++)
                 if (c * 32 + lane < D)
-                    hcp::store(o, o_head + row * s.o_stride[2] + c * 32 + lane, s.out_dtype,
-                               empty ? 0.0f : acc[r][c] / sum[r]);
+                    hcp::store(o, o_head + row * s.o_stride[2] + c * 32 + lane,
+                               s.out_dtype, empty ? 0.0f : acc[r][c] / sum[r]);
             if (lane == 0)
                 lse[plane * s.q_len + row] = empty ? -INFINITY : top[r] + logf(sum[r]);
         }
@@ -207,21 +210,21 @@ template <typename T>
 cudaError_t launch(const shape &s, const hcp_attn_args *a, cudaStream_t stream)
 {
     const size_t bytes = shared_bytes(s.head_dim);
-    const int64_t items =
-        (s.q_len + BLOCK_ROWS - 1) / BLOCK_ROWS * s.batch * s.heads;
+    const int64_t items = (s.q_len + BLOCK_ROWS - 1) / BLOCK_ROWS * s.batch * s.heads;
     cudaError_t e = cudaFuncSetAttribute(
         attention<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (e != cudaSuccess)
         return e;
-    attention<T><<<(unsigned)(items < 1 << 20 ? items : 1 << 20), WARPS * 32, bytes, stream>>>(
-        (const T *)a->q, (const T *)a->k, (const T *)a->v, a->o, a->lse, s);
+    attention<T>
+        <<<(unsigned)(items < 1 << 20 ? items : 1 << 20), WARPS * 32, bytes, stream>>>(
+            (const T *)a->q, (const T *)a->k, (const T *)a->v, a->o, a->lse, s);
     return cudaPeekAtLastError();
 }
 
 } // namespace
 
-extern "C" int hcp_cuda_launch_reference(const hcp_attn_problem *p, const hcp_attn_args *a,
-                                         void *stream)
+extern "C" int hcp_cuda_launch_reference(const hcp_attn_problem *p,
+                                         const hcp_attn_args *a, void *stream)
 {
     shape s = {};
     s.q_len = a->q_len;

@@ -53,8 +53,8 @@ static int to_host(void *dst, const void *src, int64_t bytes, void *stream)
 
 static int fill(void *dst, int byte, int64_t bytes, void *stream)
 {
-    return hcp_cuda_check(
-        cudaMemsetAsync(dst, byte, (size_t)bytes, (cudaStream_t)stream), "fill memory");
+    return hcp_cuda_check(cudaMemsetAsync(dst, byte, (size_t)bytes, (cudaStream_t)stream),
+                          "fill memory");
 }
 
 static int stream_create(void **out)
