@@ -1,1 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
+dist_check_SCRIPTS += tests/ptxas.sh
+TESTS += tests/ptxas.sh
+if HAVE_CUDA
+CUDA_TEST_LIBS = kernels/libhcpkernels.la kernels/libhcpcuda.a $(CUDA_LIBS)
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-cuda
+TESTS += tests/test-cuda
+tests_test_cuda_SOURCES = tests/test-cuda.c
+tests_test_cuda_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_cuda_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
+if HAVE_CUDNN
+check_PROGRAMS += tests/test-cudnn-graph
+TESTS += tests/test-cudnn-graph
+tests_test_cudnn_graph_SOURCES = tests/test-cudnn-graph.c
+tests_test_cudnn_graph_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS) \
+	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
+tests_test_cudnn_graph_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
+endif
+endif
+endif
