@@ -12,6 +12,10 @@ kernels_libhcpkernels_la_SOURCES = \
 	kernels/registry.c kernels/registry.h kernels/builtins.c \
 	kernels/plugin.c kernels/plugin.h kernels/cpu.c \
 	kernels/cpu-lanes.c kernels/cpu-lanes.h \
+	kernels/reference.c kernels/reference.h \
+	kernels/conformance.c kernels/conformance.h kernels/conformance-case.c \
+	kernels/conformance-case.h kernels/conformance-tensor.c \
+	kernels/conformance-ring.c kernels/conformance-huge.c \
 	kernels/runtime-cpu.c kernels/runtime.h kernels/provider.h
 kernels_libhcpkernels_la_CFLAGS = $(AM_CFLAGS) $(BLAS_CFLAGS)
 kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) $(LIBM)

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which cases there are. Lengths x diagonals is run whole; head counts, head
+ * dimensions, dtypes, strides and accumulation rotate through it with periods that
+ * share no factor, so that each meets each, within a bound on the work of a case.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/conformance-case.h"
+
+static const int64_t lengths[] = {0, 1, 2, 63, 64, 65, 127, 129, 1000, 4097};
+static const int64_t head_counts[][2] = {{8, 8}, {8, 1}, {28, 4}, {12, 2}, {64, 8}};
+static const int64_t head_dims[] = {64, 128, 256};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths, N_DIAGS = 10, N_HEADS = 5 };
+
+/* Multiply-adds of one run that a case may cost: 4097 x 4097, 8 heads of 64. */
+#define MAX_WORK (4097.0 * 4097 * 8 * 64 * 1.01)
+
+typedef struct run_all {
+    cf_context context;
+    hcp_conformance_fn report;
+    void *user;
+    hcp_conformance_summary *summary;
+    int64_t rotation; /* cases so far */
+} run_all;
+
+typedef enum layout {
+    LAYOUT_DENSE,
+    LAYOUT_TOKEN_MAJOR, /* [batch][token][head][head_dim] */
+    LAYOUT_PADDED,      /* rows 8 elements longer than head_dim */
+    LAYOUT_ODD,         /* one element: no row but the first is aligned */
+    N_LAYOUTS
+} layout;
+
+static void strides(int64_t stride[3], int64_t heads, int64_t len, int64_t dim, layout l)
+{
+    int64_t row = dim + (l == LAYOUT_PADDED ? 8 : l == LAYOUT_ODD ? 1 : 0);
+    stride[2] = l == LAYOUT_TOKEN_MAJOR ? heads * row : row;
+    stride[1] = l == LAYOUT_TOKEN_MAJOR ? row : len * row;
+    stride[0] = heads * len * row;
+}
+
+static const char *const layout_label[] = {"", "token-major", "padded rows",
+                                           "unaligned rows"};
+
+static cf_spec make_spec(int32_t dtype, int64_t batch, const int64_t heads[2],
+                         int64_t dim, int64_t q_len, int64_t kv_len, int causal,
+                         int64_t diag, layout l)
+{
+    cf_spec s = {.label = layout_label[l]};
+    s.problem = (hcp_attn_problem){.size = sizeof s.problem,
+                                   .batch = batch,
+                                   .q_len = q_len,
+                                   .kv_len = kv_len,
+                                   .heads = heads[0],
+                                   .kv_heads = heads[1],
+                                   .head_dim = dim,
+                                   .dtype = dtype,
+                                   .out_dtype = HCP_FP32,
+                                   .causal = causal,
+                                   .diag = causal ? diag : 0,
+                                   .scale = 1 / sqrt((double)dim)};
+    strides(s.problem.q_stride, heads[0], q_len, dim, l);
+    strides(s.problem.o_stride, heads[0], q_len, dim, l);
+    strides(s.problem.k_stride, heads[1], kv_len, dim, l);
+    strides(s.problem.v_stride, heads[1], kv_len, dim, l);
+    return s;
+}
+
+static void count(run_all *a, const hcp_conformance_case *r, int32_t dtype)
+{
+    hcp_conformance_summary *s = a->summary;
+    a->rotation++;
+    if (r->outcome == HCP_PASSED)
+        s->passed++;
+    else if (r->outcome == HCP_REFUSED)
+        s->refused++;
+    else if (s->failed++ == 0)
+        snprintf(s->first_failure, sizeof s->first_failure, "%s: %s", r->name, r->text);
+    if (r->o_error > s->worst_o_error[dtype])
+        s->worst_o_error[dtype] = r->o_error;
+    if (r->lse_error > s->worst_lse_error)
+        s->worst_lse_error = r->lse_error;
+    if (a->report)
+        a->report(r, a->user);
+}
+
+static int run_spec(run_all *a, const cf_spec *spec)
+{
+    hcp_conformance_case r;
+    int rc = cf_run_case(&a->context, spec, &r);
+    if (!rc)
+        count(a, &r, spec->problem.dtype);
+    return rc;
+}
+
+/* The k-th of the diagonals for these lengths; the last is "no mask". */
+static int64_t diagonal(int k, int64_t q_len, int64_t kv_len)
+{
+    const int64_t d[N_DIAGS] = {-q_len,     1 - q_len,       -1, 0, 1, 63, 64, kv_len - 2,
+                                kv_len - 1, (int64_t)1 << 33};
+    return d[k];
+}
+
+/* Heads, dimension, dtype and layout by number, smaller until the work fits. */
+static cf_spec rotate(int64_t number, int64_t q_len, int64_t kv_len, int causal,
+                      int64_t diag)
+{
+    for (int64_t n = number;; n++) {
+        const int64_t *heads = head_counts[n % N_HEADS];
+        int64_t dim = head_dims[n / 2 % 3];
+        if ((double)q_len * (double)kv_len * (double)heads[0] * (double)dim > MAX_WORK)
+            continue;
+        layout l = number % 7 < N_LAYOUTS ? (layout)(number % 7) : LAYOUT_DENSE;
+        int64_t batch = number % 11 == 3 && q_len <= 129 && kv_len <= 129 ? 2 : 1;
+        /* fp32 every fourth time: providers of bf16 and fp16 only are the rule */
+        int32_t dtype = number % 4 == 3   ? HCP_FP32
+                        : number % 4 == 2 ? HCP_FP16
+                                          : HCP_BF16;
+        cf_spec s = make_spec(dtype, batch, heads, dim, q_len, kv_len, causal, diag, l);
+        s.problem.accumulate = number % 3 == 1;
+        return s;
+    }
+}
+
+static int run_rectangles(run_all *a)
+{
+    for (int q = 0; q < N_LENGTHS; q++)
+        for (int kv = 0; kv < N_LENGTHS; kv++)
+            for (int k = 0; k <= N_DIAGS; k++) {
+                int64_t diag = k < N_DIAGS ? diagonal(k, lengths[q], lengths[kv]) : 0;
+                cf_spec s =
+                    rotate(a->rotation, lengths[q], lengths[kv], k < N_DIAGS, diag);
+                int rc = run_spec(a, &s);
+                if (rc)
+                    return rc;
+            }
+    return HCP_RC_OK;
+}
+
+/* Every head count with every dimension and dtype, once; then scores far from zero,
+ * and what the provider says it can change at run time. */
+static int run_kinds(run_all *a)
+{
+    int rc = HCP_RC_OK;
+    for (int h = 0; h < N_HEADS; h++)
+        for (int d = 0; d < 3; d++)
+            for (int32_t t = HCP_BF16; !rc && t <= HCP_FP32; t++) {
+                cf_spec s = make_spec(t, 1, head_counts[h], head_dims[d], 129, 200, 1, 71,
+                                      LAYOUT_DENSE);
+                rc = run_spec(a, &s);
+            }
+    for (int k = 0; !rc && k < 12; k++) {
+        cf_spec s = make_spec(k % 3, 1, head_counts[2], 128, 129, 300, k / 3 % 2, 171,
+                              LAYOUT_DENSE);
+        s.inputs = k < 6 ? CF_LOW_SCORES : CF_HIGH_SCORES;
+        s.label = k < 6 ? "scores near -200" : "scores near 200";
+        rc = run_spec(a, &s);
+    }
+    static const int64_t at_run[][3] = {{129, 300, 0},
+                                        {129, 300, 299},
+                                        {129, 300, 63},
+                                        {65, 127, 1},
+                                        {1, 300, 5},
+                                        {129, 1, 0},
+                                        {129, 300, (int64_t)1 << 33}};
+    for (size_t k = 0; !rc && k < sizeof at_run / sizeof *at_run; k++) {
+        cf_spec s = make_spec((int32_t)(k % 3), 1, head_counts[3], 64, 129, 300, 1, 171,
+                              LAYOUT_DENSE);
+        s.direct = 1;
+        s.run_q = at_run[k][0];
+        s.run_kv = at_run[k][1];
+        s.run_diag = at_run[k][2];
+        rc = run_spec(a, &s);
+    }
+    return rc;
+}
+
+/* An uneven ring; its blocks in another order; cut at odd places; with empty blocks
+ * between (length 0, and under a mask all that lies ahead of the shard). */
+static int run_rings(run_all *a, int many)
+{
+    static const int64_t uneven[] = {613, 311, 76, -1}, whole[] = {1000, -1};
+    static const int64_t odd[] = {1, 612, 2, 63, 65, 257, -1};
+    static const int64_t gaps[] = {0, 613, 0, 0, 311, 76, 0, -1};
+    static const struct {
+        const int64_t *q, *kv;
+        uint64_t order;
+        const char *label;
+    } ring[] = {{uneven, uneven, 1, "ring of 613, 311, 76"},
+                {whole, odd, 0, "cut in six"},
+                {whole, odd, 5, "cut in six, permuted"},
+                {uneven, gaps, 3, "ring with empty blocks"}};
+    int rc = HCP_RC_OK;
+    for (size_t i = 0; i < (many ? sizeof ring / sizeof *ring : 1); i++)
+        for (int k = 0; !rc && k < (many ? 6 : 1); k++) {
+            int32_t dtype = k % 3;
+            cf_spec s = make_spec(dtype, 1, head_counts[i], head_dims[i % 2], 1000, 1000,
+                                  k < 3, 0, LAYOUT_DENSE);
+            cf_ring r = {.problem = s.problem,
+                         .q_lengths = ring[i].q,
+                         .kv_lengths = ring[i].kv,
+                         .order = ring[i].order,
+                         .label = ring[i].label};
+            hcp_conformance_case result;
+            rc = cf_run_ring(&a->context, &r, &result);
+            if (!rc)
+                count(a, &result, dtype);
+        }
+    return rc;
+}
+
+static int run_quick(run_all *a)
+{
+    static const struct {
+        int64_t q_len, kv_len, diag;
+        int heads, dim, causal, accumulate;
+    } quick[] = {
+        {129, 200, 0, 0, 1, 0, 0},
+        {129, 200, 71, 1, 1, 1, 0},
+        {65, 127, 0, 2, 1, 1, 0},
+        {64, 64, 0, 3, 0, 1, 1},
+        {1, 129, 0, 1, 1, 0, 0},
+        {127, 65, -63, 2, 1, 1, 1},
+        {63, 1000, 64, 0, 0, 1, 0},
+        {200, 129, 0, 1, 2, 0, 1},
+        {64, 129, -64, 3, 1, 1, 0},
+        {2, 2, 0, 4, 1, 1, 0},
+        {129, 64, (int64_t)1 << 33, 0, 1, 1, 0},
+    };
+    int rc = HCP_RC_OK;
+    for (size_t i = 0; !rc && i < sizeof quick / sizeof *quick; i++) {
+        cf_spec s = make_spec((int32_t)(i % 3), 1, head_counts[quick[i].heads],
+                              head_dims[quick[i].dim], quick[i].q_len, quick[i].kv_len,
+                              quick[i].causal, quick[i].diag,
+                              i % 4 == 3 ? LAYOUT_TOKEN_MAJOR : LAYOUT_DENSE);
+        s.problem.accumulate = quick[i].accumulate;
+        rc = run_spec(a, &s);
+    }
+    return rc ? rc : run_rings(a, 0);
+}
+
+static int run_huge(run_all *a)
+{
+    int rc = HCP_RC_OK;
+    for (int which = 0; !rc && which < 2; which++) {
+        hcp_conformance_case result;
+        rc = cf_run_huge(&a->context, which, &result);
+        if (!rc)
+            count(a, &result, HCP_BF16);
+    }
+    return rc;
+}
+
+int hcp_conformance_run(const hcp_provider *provider, const hcp_runtime *runtime,
+                        const hcp_device_ref *device, int level,
+                        hcp_conformance_fn report, void *user,
+                        hcp_conformance_summary *out, char *err, size_t err_size)
+{
+    run_all a = {.report = report, .user = user, .summary = out};
+    *out = (hcp_conformance_summary){0};
+    int rc = cf_open(&a.context, provider, runtime, device, err, err_size);
+    if (rc)
+        return rc;
+    if (!(level & HCP_CONFORMANCE_FULL))
+        rc = run_quick(&a);
+    if (!rc && level & HCP_CONFORMANCE_FULL)
+        rc = run_kinds(&a);
+    if (!rc && level & HCP_CONFORMANCE_FULL)
+        rc = run_rings(&a, 1);
+    if (!rc && level & HCP_CONFORMANCE_FULL)
+        rc = run_rectangles(&a);
+    if (!rc && level & HCP_CONFORMANCE_HUGE)
+        rc = run_huge(&a);
+    cf_close(&a.context);
+    return rc;
+}
+
+int hcp_conformance_problem(const hcp_provider *provider, const hcp_runtime *runtime,
+                            const hcp_device_ref *device, const hcp_attn_problem *problem,
+                            hcp_conformance_case *out, char *err, size_t err_size)
+{
+    cf_context c;
+    cf_spec spec = {.problem = *problem};
+    int rc = cf_open(&c, provider, runtime, device, err, err_size);
+    if (rc)
+        return rc;
+    rc = cf_run_case(&c, &spec, out);
+    cf_close(&c);
+    return rc;
+}
