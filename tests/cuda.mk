@@ -18,4 +18,15 @@ tests_test_cudnn_graph_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAG
 tests_test_cudnn_graph_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
 endif
 endif
+
+# Skip without a GPU; `make check-gpu` runs them where there is one. Plain TAP: no cmocka.
+check_PROGRAMS += tests/gpu-kernels tests/gpu-merge
+TESTS += tests/gpu-kernels tests/gpu-merge
+GPU_TESTS += tests/gpu-kernels tests/gpu-merge
+tests_gpu_kernels_SOURCES = tests/gpu-kernels.c tests/gpu-tap.h
+tests_gpu_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_gpu_kernels_LDADD = $(CUDA_TEST_LIBS) $(LIBM)
+tests_gpu_merge_SOURCES = tests/gpu-merge.c tests/gpu-tap.h
+tests_gpu_merge_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_gpu_merge_LDADD = $(CUDA_TEST_LIBS) $(LIBM)
 endif
