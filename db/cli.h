@@ -27,6 +27,11 @@ void hcp_shape_defaults(struct hcp_shape_args *shape); /* 32/8 heads, 128, bf16,
 extern const struct argp hcp_shape_argp;               /* child input: struct hcp_shape_args * */
 int hcp_shape_check(const struct hcp_shape_args *shape, struct hcp_err *err);
 
+/* Which rows: an argp child that fills a filter (zero it first):
+ * --device --limit --provider --dtype --mask --phase --origin --host --run, shape
+ * numbers. --limit '' is the whole device. */
+extern const struct argp hcp_filter_argp; /* child input: struct hcp_filter * */
+
 /* Prints "PROGRAM: text" on stderr and returns err->code (HCP_FAILED if it is 0). */
 int hcp_cli_report(const struct hcp_err *err);
 /* Program name for messages ("hcp-plan"); set once in main. Also makes argp exit with

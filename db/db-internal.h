@@ -43,6 +43,7 @@ struct hcp_column {
     enum hcp_column_type type;
     size_t offset, size;   /* size: of a text field's buffer */
     int64_t unknown;       /* integer that means "not known" in C, NULL in the file */
+    int64_t min, max;      /* of a known integer */
 };
 extern const struct hcp_column hcp_columns[];
 extern const size_t hcp_n_columns;
@@ -81,6 +82,12 @@ int hcp_db_device_id(hcp_db *db, const char *slug, const char *uuid, const char 
 int hcp_db_migrate(hcp_db *db, const char *const *steps, int n_steps, struct hcp_err *err);
 extern const char *const hcp_schema_steps[];
 extern const int hcp_n_schema_steps;
+
+/* Order by what identifies a cell: run, device and UUID, key, mask, lengths. */
+int hcp_cell_compare_identity(const struct hcp_cell *a, const struct hcp_cell *b);
+/* 1 if two cells of one identity carry the same measurement: every field of the cell,
+ * raw samples too; what the run or the device says (host, driver ...) aside. */
+int hcp_cell_same(const struct hcp_cell *a, const struct hcp_cell *b);
 
 /* The cell with this row id. HCP_FAILED when there is none. Raw samples malloc'ed. */
 int hcp_db_get_cell(hcp_db *db, int64_t id, struct hcp_cell *out, struct hcp_err *err);

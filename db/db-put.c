@@ -256,8 +256,7 @@ static int column_equal(const struct hcp_column *c, const struct hcp_cell *a,
            (isnan(*(const double *)x) && isnan(*(const double *)y));
 }
 
-/* Same measurement? Run and device facts that one side does not know don't count. */
-static int same_cell(const struct hcp_cell *a, const struct hcp_cell *b)
+int hcp_cell_same(const struct hcp_cell *a, const struct hcp_cell *b)
 {
     for (size_t i = 0; i < hcp_n_columns; i++)
         if (!strncmp(hcp_columns[i].sql, "c.", 2) && !column_equal(&hcp_columns[i], a, b))
@@ -270,6 +269,27 @@ static int same_cell(const struct hcp_cell *a, const struct hcp_cell *b)
     return 1;
 }
 
+int hcp_cell_compare_identity(const struct hcp_cell *a, const struct hcp_cell *b)
+{
+    static const size_t texts[] = {
+        offsetof(struct hcp_cell, run_uid),      offsetof(struct hcp_cell, key.device),
+        offsetof(struct hcp_cell, device_uuid),  offsetof(struct hcp_cell, key.limit),
+        offsetof(struct hcp_cell, key.provider), offsetof(struct hcp_cell, key.dtype),
+        offsetof(struct hcp_cell, key.phase),    offsetof(struct hcp_cell, mask),
+    };
+    const int64_t x[] = {a->key.batch,    a->key.heads, a->key.kv_heads,
+                         a->key.head_dim, a->q_len,     a->kv_len};
+    const int64_t y[] = {b->key.batch,    b->key.heads, b->key.kv_heads,
+                         b->key.head_dim, b->q_len,     b->kv_len};
+    int order = 0;
+
+    for (size_t i = 0; !order && i < sizeof texts / sizeof *texts; i++)
+        order = strcmp((const char *)a + texts[i], (const char *)b + texts[i]);
+    for (size_t i = 0; !order && i < sizeof x / sizeof *x; i++)
+        order = (x[i] > y[i]) - (x[i] < y[i]);
+    return order;
+}
+
 /* What to do about a stored cell of the same identity. */
 static int compare_stored(hcp_db *db, int64_t id, const struct hcp_cell *cell,
                           enum hcp_db_outcome *outcome, struct hcp_err *err)
@@ -279,7 +299,7 @@ static int compare_stored(hcp_db *db, int64_t id, const struct hcp_cell *cell,
 
     if (rc)
         return rc;
-    if (same_cell(&stored, cell))
+    if (hcp_cell_same(&stored, cell))
         *outcome = HCP_DB_SAME;
     else if (!strcmp(stored.status, "failed"))
         *outcome = HCP_DB_REPLACED;

@@ -148,6 +148,16 @@ int hcp_db_each_run(hcp_db *db, int (*visit)(const struct hcp_run *run, void *ct
 /* Sets the note of a run that has none; nothing happens where there is one. */
 int hcp_db_note_run(hcp_db *db, const char *uid, const char *note, struct hcp_err *err);
 
+/* Adds the cells, bandwidth rows and run notes of another file, in one transaction.
+ * Rows already there are skipped, so merging twice or in a circle changes nothing;
+ * where values differ the stored ones stay. Models are counted, not copied: they
+ * belong to one set of samples and must be fitted again. */
+struct hcp_merge_tally {
+    size_t kept, skipped, conflicts, models;
+};
+int hcp_db_merge(hcp_db *into, hcp_db *from, struct hcp_merge_tally *tally,
+                 struct hcp_err *err);
+
 /* Models, stored beside their samples: a head row and named arrays of doubles
  * (what the names mean is fit/model.h's business; the bits survive exactly). */
 struct hcp_model_row {

@@ -3,14 +3,17 @@
 noinst_LTLIBRARIES += db/libhcpdb.la
 db_libhcpdb_la_SOURCES = db/error.c db/error.h db/parse.c db/parse.h db/db.h \
 	db/db-internal.h db/columns.c db/peak.c db/cell.c db/db-open.c db/db-sql.c \
-	db/db-put.c db/db-read.c db/db-model.c db/db-run.c
+	db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
+	db/merge.c
 nodist_db_libhcpdb_la_SOURCES = db/schema-sql.h
 db_libhcpdb_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpdb_la_LIBADD = $(SQLITE_LIBS) $(LIBM)
 
 # Command line side: options, tables, JSON, CSV.
 noinst_LTLIBRARIES += db/libhcpcli.la
-db_libhcpcli_la_SOURCES = db/cli.h db/cli.c db/cli-shape.c db/cli-table.c db/cli-json.c
+db_libhcpcli_la_SOURCES = db/cli.h db/cli.c db/cli-shape.c db/cli-table.c db/cli-json.c \
+	db/cli-filter.c db/csv.h db/csv.c db/text.h db/text-internal.h db/text-row.c \
+	db/text-load.c db/text-json.c db/text-write.c db/text-open.c
 db_libhcpcli_la_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpcli_la_LIBADD = db/libhcpdb.la $(SMARTCOLS_LIBS) $(JANSSON_LIBS)
 
@@ -24,3 +27,9 @@ db/schema-sql.h: $(srcdir)/db/schema.sql
 	mv $@.tmp $@
 # BUILT_SOURCES serve `make all` only; this serves `make db/libhcpdb.la` too.
 $(db_libhcpdb_la_OBJECTS): db/schema-sql.h
+
+# Recorded machines, installed as pkgdatadir/profiles/NAME.csv.
+profilesdir = $(pkgdatadir)/profiles
+dist_profiles_DATA = db/profiles/nvidia-h200-fa2.csv db/profiles/nvidia-h200-cudnn919.csv \
+	db/profiles/nvidia-h200-sdpa.csv
+EXTRA_DIST += db/profiles/convert-recorded

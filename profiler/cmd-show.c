@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "db/cli.h"
+#include "profiler/commands.h"
+#include "profiler/show-groups.h"
+
+struct args {
+    const char *db;
+    int json, cells;
+    struct hcp_filter filter;
+};
+
+enum { OPT_CELLS = 0x2000 };
+
+static const struct argp_option options[] = {
+    {"db", 'd', "FILE", 0, "Database to read ($HCP_DB, else hcp.db)", 0},
+    {"cells", OPT_CELLS, NULL, 0, "Every row instead of a summary", 0},
+    {"json", 'j', NULL, 0, "Print a JSON array", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct args *a = state->input;
+
+    switch (key) {
+    case 'd':
+        a->db = arg;
+        return 0;
+    case 'j':
+        a->json = 1;
+        return 0;
+    case OPT_CELLS:
+        a->cells = 1;
+        return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->filter;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; the database is given with --db", arg);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* What was computed or came from elsewhere must not pass for a measurement. */
+static const char *origin_mark(const char *origin)
+{
+    return !strcmp(origin, "synthetic") ? "SYNTHETIC" : origin;
+}
+
+static const char *limit_text(const char *limit)
+{
+    return *limit ? limit : "whole";
+}
+
+struct columns {
+    const char *name;
+    int right;
+};
+
+static hcp_table *new_table(const struct columns *columns, size_t n)
+{
+    hcp_table *t = hcp_table_new();
+
+    for (size_t i = 0; i < n; i++)
+        hcp_table_column(t, columns[i].name, columns[i].right);
+    return t;
+}
+
+static void real_cell(hcp_table *t, int decimals, double v)
+{
+    if (isnan(v))
+        hcp_table_cell(t, "%s", "");
+    else
+        hcp_table_cell(t, "%.*f", decimals, v);
+}
+
+struct cell_printer {
+    hcp_table *table;
+    json_t *array;
+    size_t rows;
+};
+
+static void cell_object(const struct hcp_cell *c, json_t *array)
+{
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:s}", "device",
+        c->key.device, "limit", c->key.limit, "provider", c->key.provider, "dtype",
+        c->key.dtype, "phase", c->key.phase, "batch", (int)c->key.batch, "heads",
+        (int)c->key.heads, "kv_heads", (int)c->key.kv_heads, "head_dim", (int)c->key.head_dim,
+        "mask", c->mask, "q_len", (json_int_t)c->q_len, "kv_len", (json_int_t)c->kv_len,
+        "status", c->status);
+
+    json_object_set_new(o, "time_ms", hcp_json_real(c->time_ms));
+    json_object_set_new(o, "min_ms", hcp_json_real(c->min_ms));
+    json_object_set_new(o, "p75_ms", hcp_json_real(c->p75_ms));
+    json_object_set_new(o, "tflops", hcp_json_real(hcp_cell_tflops(c)));
+    json_object_set_new(o, "samples",
+                        c->samples < 0 ? json_null() : json_integer(c->samples));
+    json_object_set_new(o, "sm_seen",
+                        c->sm_seen < 0 ? json_null() : json_integer(c->sm_seen));
+    json_object_set_new(o, "origin", json_string(c->origin));
+    json_object_set_new(o, "run_uid", json_string(c->run_uid));
+    json_object_set_new(o, "error", *c->error ? json_string(c->error) : json_null());
+    json_array_append_new(array, o);
+}
+
+static int print_cell(const struct hcp_cell *c, void *ctx)
+{
+    struct cell_printer *p = ctx;
+    hcp_table *t = p->table;
+
+    p->rows++;
+    if (p->array) {
+        cell_object(c, p->array);
+        return HCP_OK;
+    }
+    hcp_table_row(t);
+    hcp_table_cell(t, "%s", c->key.device);
+    hcp_table_cell(t, "%s", limit_text(c->key.limit));
+    hcp_table_cell(t, "%s", c->key.provider);
+    hcp_table_cell(t, "%s", c->key.phase);
+    hcp_table_cell(t, "%s", c->mask);
+    hcp_table_cell(t, "%lld", (long long)c->q_len);
+    hcp_table_cell(t, "%lld", (long long)c->kv_len);
+    real_cell(t, 5, c->time_ms);
+    real_cell(t, 5, c->min_ms);
+    real_cell(t, 5, c->p75_ms);
+    hcp_table_cell(t, c->samples < 0 ? "" : "%d", (int)c->samples);
+    real_cell(t, 1, hcp_cell_tflops(c));
+    hcp_table_cell(t, c->sm_seen < 0 ? "" : "%d", (int)c->sm_seen);
+    hcp_table_cell(t, "%s", origin_mark(c->origin));
+    hcp_table_cell(t, "%s", c->run_uid);
+    hcp_table_cell(t, "%s%s%s", c->status, *c->error ? ": " : "", c->error);
+    return HCP_OK;
+}
+
+static int show_cells(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
+{
+    static const struct columns columns[] = {
+        {"DEVICE", 0},  {"LIMIT", 0},   {"KERNEL", 0},  {"PHASE", 0},
+        {"MASK", 0},    {"Q_LEN", 1},   {"KV_LEN", 1},  {"TIME_MS", 1},
+        {"MIN_MS", 1},  {"P75_MS", 1},  {"SAMPLES", 1}, {"TFLOP/S", 1},
+        {"SMS", 1},     {"ORIGIN", 0},  {"RUN", 0},     {"STATUS", 0}};
+    struct cell_printer p = {0};
+    int rc;
+
+    if (a->json)
+        p.array = json_array();
+    else
+        p.table = new_table(columns, sizeof columns / sizeof *columns);
+    rc = hcp_db_each_cell(db, &a->filter, 0, print_cell, &p, err);
+    *rows = p.rows;
+    if (rc || !p.rows) {
+        hcp_table_free(p.table);
+        json_decref(p.array);
+    } else if (a->json) {
+        hcp_json_print(p.array, stdout);
+    } else {
+        hcp_table_print(p.table, stdout);
+    }
+    return rc;
+}
+
+static json_t *model_json(const struct show_model *m)
+{
+    if (!m->there)
+        return json_null();
+    return json_pack("{s:o, s:o, s:i, s:b}", "holdout_median", hcp_json_real(m->median),
+                     "holdout_p90", hcp_json_real(m->p90), "holdout_cells", m->cells, "stale",
+                     m->stale);
+}
+
+static void group_object(const struct show_group *g, json_t *array)
+{
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "device", g->key.device, "limit", g->key.limit, "provider", g->key.provider, "dtype",
+        g->key.dtype, "phase", g->key.phase, "batch", (int)g->key.batch, "heads",
+        (int)g->key.heads, "kv_heads", (int)g->key.kv_heads, "head_dim", (int)g->key.head_dim,
+        "cells", (json_int_t)g->ok, "failed", (json_int_t)g->failed, "q_len_min",
+        (json_int_t)g->q_min, "q_len_max", (json_int_t)g->q_max, "kv_len_min",
+        (json_int_t)g->kv_min, "kv_len_max", (json_int_t)g->kv_max);
+
+    json_object_set_new(o, "sm_seen", g->sms < 0 ? json_null() : json_integer(g->sms));
+    json_object_set_new(o, "median_tflops", hcp_json_real(show_median_tflops(g)));
+    json_object_set_new(o, "max_tflops", hcp_json_real(show_max_tflops(g)));
+    json_object_set_new(o, "copy_gb_per_s", hcp_json_real(g->copy_gb_per_s));
+    json_object_set_new(o, "origin", json_string(g->origin));
+    json_object_set_new(o, "lut", model_json(&g->lut));
+    json_object_set_new(o, "poly", model_json(&g->poly));
+    json_array_append_new(array, o);
+}
+
+static void range_cell(hcp_table *t, int64_t min, int64_t max)
+{
+    if (min > max)
+        hcp_table_cell(t, "%s", "");
+    else
+        hcp_table_cell(t, "%lld-%lld", (long long)min, (long long)max);
+}
+
+static void model_cell(hcp_table *t, const struct show_model *m)
+{
+    if (!m->there)
+        hcp_table_cell(t, "%s", "-");
+    else if (m->stale)
+        hcp_table_cell(t, "%s", "stale");
+    else if (isnan(m->median))
+        hcp_table_cell(t, "%s", "fitted");
+    else
+        hcp_table_cell(t, "%.1f/%.1f%%", 100 * m->median, 100 * m->p90);
+}
+
+static void group_row(const struct show_group *g, hcp_table *t)
+{
+    const struct hcp_key *k = &g->key;
+
+    hcp_table_row(t);
+    hcp_table_cell(t, "%s", k->device);
+    hcp_table_cell(t, "%s", limit_text(k->limit));
+    hcp_table_cell(t, g->sms < 0 ? "" : "%d", (int)g->sms);
+    hcp_table_cell(t, "%s", k->provider);
+    hcp_table_cell(t, "%s %s %d/%dx%d b%d", k->phase, k->dtype, (int)k->heads,
+                   (int)k->kv_heads, (int)k->head_dim, (int)k->batch);
+    hcp_table_cell(t, "%zu", g->ok);
+    hcp_table_cell(t, "%zu", g->failed);
+    range_cell(t, g->q_min, g->q_max);
+    range_cell(t, g->kv_min, g->kv_max);
+    real_cell(t, 1, show_median_tflops(g));
+    real_cell(t, 1, show_max_tflops(g));
+    real_cell(t, 0, g->copy_gb_per_s);
+    hcp_table_cell(t, "%s", origin_mark(g->origin));
+    model_cell(t, &g->lut);
+    model_cell(t, &g->poly);
+}
+
+static int show_summary(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
+{
+    static const struct columns columns[] = {
+        {"DEVICE", 0},     {"LIMIT", 0},       {"SMS", 1},      {"KERNEL", 0},
+        {"SHAPE", 0},      {"CELLS", 1},       {"FAILED", 1},   {"Q_LEN", 1},
+        {"KV_LEN", 1},     {"MED_TFLOP/S", 1}, {"MAX_TFLOP/S", 1}, {"COPY_GB/S", 1},
+        {"ORIGIN", 0},     {"LUT", 1},         {"POLY", 1}};
+    struct show_group *groups = NULL;
+    json_t *array;
+    hcp_table *t;
+    int rc = show_collect(db, &a->filter, &groups, rows, err);
+
+    if (rc || !*rows)
+        return rc;
+    if (a->json) {
+        array = json_array();
+        for (size_t i = 0; i < *rows; i++)
+            group_object(&groups[i], array);
+        hcp_json_print(array, stdout);
+    } else {
+        t = new_table(columns, sizeof columns / sizeof *columns);
+        for (size_t i = 0; i < *rows; i++)
+            group_row(&groups[i], t);
+        hcp_table_print(t, stdout);
+    }
+    show_free(groups, *rows);
+    return rc;
+}
+
+int cmd_show(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&hcp_filter_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        options, parse, NULL,
+        "Shows what a profile database holds: a summary by device, limit, kernel and shape "
+        "with the held-out error (median/p90) of its models, or every cell.",
+        children, NULL, NULL};
+    struct args a = {0};
+    struct hcp_err err = {0};
+    hcp_db *db = NULL;
+    size_t rows = 0;
+    int rc;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
+        return HCP_USAGE;
+    rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_READ, &db, &err);
+    if (!rc)
+        rc = a.cells ? show_cells(db, &a, &rows, &err) : show_summary(db, &a, &rows, &err);
+    if (!rc && !rows)
+        rc = hcp_fail(&err, HCP_NO_ANSWER,
+                      "no rows of '%s' match; add some with 'hcp-profile run' or "
+                      "'hcp-profile import', or ask for less",
+                      hcp_db_path(db));
+    hcp_db_close(db);
+    if (rc)
+        hcp_cli_report(&err);
+    return hcp_cli_finish(rc);
+}
