@@ -1,1 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
+PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c \
+	planner/api.c planner/answer.c planner/strategies.c planner/round.c \
+	planner/solve-search.c planner/solve-exact.c planner/eval.c planner/ring.c \
+	planner/cost.c planner/scratch.c planner/names.c planner/json.c planner/plan-json.c
+
+lib_LTLIBRARIES += planner/libhcpplan.la
+include_HEADERS += planner/hcpplan.h
+pkgconfig_DATA += planner/libhcpplan.pc
+EXTRA_DIST += planner/hcpplan.sym
+
+# Version: code changed, interface as before: C:R+1:A. Interface added: C+1:0:A+1.
+# Interface changed or removed: C+1:0:0.
+planner_libhcpplan_la_SOURCES = $(PLAN_SOURCES)
+planner_libhcpplan_la_LDFLAGS = -version-info 0:0:0 -no-undefined \
+	-export-symbols $(srcdir)/planner/hcpplan.sym
+planner_libhcpplan_la_LIBADD = fit/libhcpmodel.la db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
+planner_libhcpplan_la_DEPENDENCIES = fit/libhcpmodel.la db/libhcpdb.la planner/hcpplan.sym
+
+# The only binary that links GSL; no CUDA in it.
+bin_PROGRAMS += planner/hcp-plan
+planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit.c
+planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
+planner_hcp_plan_LDADD = fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \
+	$(GSL_LIBS) $(LIBM)

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hcp-plan fit: every key of a database -> its models, stored beside the samples.
+ */
+#include "config.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "db/cli.h"
+#include "fit/fit.h"
+#include "planner/commands.h"
+
+struct args {
+    const char *db;
+    int json, quiet;
+    struct hcp_filter filter;
+};
+
+static const struct argp_option options[] = {
+    {"db", 'd', "FILE", 0, "Database with the samples ($HCP_DB, else hcp.db)", 0},
+    {"json", 'j', NULL, 0, "Print a JSON array", 0},
+    {"quiet", 'q', NULL, 0, "Print nothing but errors", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct args *a = state->input;
+
+    switch (key) {
+    case 'd':
+        a->db = arg;
+        return 0;
+    case 'j':
+        a->json = 1;
+        return 0;
+    case 'q':
+        a->quiet = 1;
+        return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->filter;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; the database is given with --db", arg);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+struct cells {
+    struct hcp_cell *v;
+    size_t n, cap;
+};
+
+static int collect(const struct hcp_cell *cell, void *ctx)
+{
+    struct cells *c = ctx;
+
+    if (c->n == c->cap) {
+        size_t cap = c->cap ? 2 * c->cap : 256;
+        struct hcp_cell *v = realloc(c->v, cap * sizeof *v);
+        if (!v)
+            return HCP_FAILED;
+        c->v = v;
+        c->cap = cap;
+    }
+    c->v[c->n] = *cell;
+    c->v[c->n].raw_ms = NULL;
+    c->v[c->n++].n_raw = 0;
+    return HCP_OK;
+}
+
+/* All limits of one device, kernel and shape, whatever limit was asked for: they say
+ * together how the kernel fills an SM. */
+static int load_group(hcp_db *db, const struct hcp_key *key, struct cells *out,
+                      struct hcp_err *err)
+{
+    struct hcp_filter f = {
+        .device = key->device,
+        .provider = key->provider,
+        .dtype = key->dtype,
+        .phase = key->phase,
+        .batch = key->batch,
+        .heads = key->heads,
+        .kv_heads = key->kv_heads,
+        .head_dim = key->head_dim,
+    };
+
+    out->n = 0;
+    int code = hcp_db_each_cell(db, &f, 0, collect, out, err);
+    if (code && err->code == HCP_OK)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    return code;
+}
+
+static int store(hcp_db *db, struct hcp_fitted *model, struct hcp_err *err)
+{
+    time_t now = time(NULL);
+    struct tm utc;
+    int code = hcp_db_samples_hash(db, &model->row.key, &model->row.samples_hash, err);
+
+    if (code)
+        return code;
+    gmtime_r(&now, &utc);
+    strftime(model->row.fitted_at, sizeof model->row.fitted_at, "%Y-%m-%dT%H:%M:%SZ",
+             &utc);
+    strcpy(model->row.tool_version, PACKAGE_VERSION);
+    return hcp_db_put_model(db, &model->row, model->arrays, model->n_arrays, err);
+}
+
+static json_t *model_object(const struct hcp_fitted *m)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "holdout_median", hcp_json_real(m->row.holdout_median));
+    json_object_set_new(o, "holdout_p90", hcp_json_real(m->row.holdout_p90));
+    json_object_set_new(o, "holdout_cells", json_integer(m->row.holdout_cells));
+    json_object_set_new(o, "holdout_note", json_string(m->row.holdout_note));
+    json_object_set_new(o, "all_median", hcp_json_real(m->all.median));
+    json_object_set_new(o, "all_p90", hcp_json_real(m->all.p90));
+    json_object_set_new(o, "all_cells", json_integer(m->all.cells));
+    json_object_set_new(o, "terms", json_string(m->terms));
+    return o;
+}
+
+static const char *best_of(const struct hcp_fit_result *r)
+{
+    return hcp_fit_best_kind(&r->lut.row, &r->poly.row);
+}
+
+static void add_object(const struct hcp_fit_result *r, json_t *array)
+{
+    const struct hcp_key *k = &r->key;
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "device", k->device,
+                  "limit", k->limit, "provider", k->provider, "dtype", k->dtype, "phase",
+                  k->phase, "batch", (int)k->batch, "heads", (int)k->heads, "kv_heads",
+                  (int)k->kv_heads, "head_dim", (int)k->head_dim);
+
+    json_object_set_new(o, "fitted", json_boolean(r->code == HCP_OK));
+    json_object_set_new(o, "full_cells", json_integer(r->full_cells));
+    json_object_set_new(o, "causal_cells", json_integer(r->square_cells));
+    json_object_set_new(o, "tile_q", json_integer(r->tile_q));
+    json_object_set_new(o, "tile_kv", json_integer(r->tile_kv));
+    json_object_set_new(o, "note", json_string(r->note));
+    if (r->code) {
+        json_object_set_new(o, "error", json_string(r->err.text));
+    } else {
+        json_object_set_new(o, "origin", json_string(r->lut.row.origin));
+        json_object_set_new(o, "best", json_string(best_of(r)));
+        json_object_set_new(o, "lut", model_object(&r->lut));
+        json_object_set_new(o, "poly", model_object(&r->poly));
+    }
+    json_array_append_new(array, o);
+}
+
+static const struct {
+    const char *name;
+    int right;
+} columns[] = {
+    {"device", 0},   {"limit", 0},  {"provider", 0}, {"dtype", 0},
+    {"heads", 0},    {"origin", 0}, {"cells", 1},    {"tile", 1},
+    {"lut err", 1},  {"p90", 1},    {"poly err", 1}, {"p90", 1},
+    {"left out", 1}, {"best", 0},   {"lut", 0},      {"poly terms", 0},
+};
+
+static void error_cells(hcp_table *t, const struct hcp_model_row *row)
+{
+    if (row->holdout_cells < 1) {
+        hcp_table_cell(t, "%s", "?");
+        hcp_table_cell(t, "%s", "?");
+        return;
+    }
+    hcp_table_cell(t, "%.1f %%", 100.0 * row->holdout_median);
+    hcp_table_cell(t, "%.1f %%", 100.0 * row->holdout_p90);
+}
+
+static void add_row(const struct hcp_fit_result *r, hcp_table *t)
+{
+    const struct hcp_key *k = &r->key;
+    const char *origin = r->lut.row.origin;
+
+    hcp_table_row(t);
+    hcp_table_cell(t, "%s", k->device);
+    hcp_table_cell(t, "%s", *k->limit ? k->limit : "whole");
+    hcp_table_cell(t, "%s", k->provider);
+    hcp_table_cell(t, "%s%s%s", k->dtype, strcmp(k->phase, "prefill") ? " " : "",
+                   strcmp(k->phase, "prefill") ? k->phase : "");
+    hcp_table_cell(t, "%dx%d/%dx%d", (int)k->batch, (int)k->heads, (int)k->kv_heads,
+                   (int)k->head_dim);
+    hcp_table_cell(t, "%s", strcmp(origin, "synthetic") ? origin : "SYNTHETIC");
+    hcp_table_cell(t, "%d", r->full_cells + r->square_cells);
+    hcp_table_cell(t, "%lldx%lld", (long long)r->tile_q, (long long)r->tile_kv);
+    error_cells(t, &r->lut.row);
+    error_cells(t, &r->poly.row);
+    hcp_table_cell(t, "%d", (int)r->lut.row.holdout_cells);
+    hcp_table_cell(t, "%s", best_of(r));
+    hcp_table_cell(t, "%s", r->lut.terms);
+    hcp_table_cell(t, "%s", r->poly.terms);
+}
+
+struct output {
+    const struct args *args;
+    hcp_table *table;
+    json_t *array;
+    size_t fitted, failed;
+};
+
+static int fit_group(hcp_db *db, const struct hcp_key *key, struct cells *cells,
+                     struct output *out, struct hcp_err *err)
+{
+    struct hcp_fit_result *results;
+    size_t n;
+    int code = load_group(db, key, cells, err);
+
+    if (!code)
+        code = hcp_fit_group(cells->v, cells->n, &results, &n, err);
+    if (code)
+        return code;
+    for (size_t i = 0; i < n && !code; i++) {
+        struct hcp_fit_result *r = &results[i];
+        const struct hcp_filter *f = &out->args->filter;
+        if (f->limit && (*f->limit || f->limit_set) &&
+            strcmp(f->limit, r->key.limit) != 0)
+            continue;
+        if (!r->code) {
+            code = store(db, &r->lut, err);
+            if (!code)
+                code = store(db, &r->poly, err);
+            out->fitted += code == HCP_OK;
+        } else {
+            hcp_cli_report(&r->err);
+            out->failed++;
+        }
+        if (code)
+            break;
+        if (*r->note && !out->args->quiet)
+            fprintf(stderr, "%s%s%s, %s: %s\n", r->key.device, *r->key.limit ? "@" : "",
+                    r->key.limit, r->key.provider, r->note);
+        if (out->args->json)
+            add_object(r, out->array);
+        else if (!r->code)
+            add_row(r, out->table);
+    }
+    hcp_fit_results_free(results, n);
+    return code;
+}
+
+static int fit_all(hcp_db *db, struct output *out, struct hcp_err *err)
+{
+    const struct hcp_filter *f = &out->args->filter;
+    struct cells cells = {0};
+    struct hcp_key *keys = NULL;
+    size_t n = 0;
+    int code = hcp_db_keys(db, f, &keys, &n, err);
+
+    if (!code && n == 0)
+        code =
+            hcp_fail(err, HCP_NO_ANSWER,
+                     "no measured cell of that kind in %s; 'hcp-profile show' lists what "
+                     "there is, 'hcp-profile run' and 'hcp-profile import' add to it",
+                     hcp_db_path(db));
+    for (size_t i = 0; i < n && !code; i++) {
+        int done = 0;
+        for (size_t k = 0; k < i && !done; k++)
+            done = hcp_fit_same_group(&keys[k], &keys[i]);
+        if (!done)
+            code = fit_group(db, &keys[i], &cells, out, err);
+    }
+    free(keys);
+    free(cells.v);
+    return code;
+}
+
+int cmd_fit(int argc, char **argv)
+{
+    static const struct argp_child children[] = {
+        {&hcp_filter_argp, 0, "Which samples:", 0}, {0}};
+    static const struct argp argp = {
+        options,
+        parse,
+        NULL,
+        "Fit the measured cells: a lookup table and a regression for each device, limit, "
+        "kernel and shape, stored in the database beside the samples, with the error of "
+        "predicting cells that were left out.",
+        children,
+        NULL,
+        NULL};
+    struct args args = {0};
+    struct hcp_err err = {0};
+    hcp_db *db;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &args))
+        return HCP_USAGE;
+    if (hcp_db_open(hcp_db_default_path(args.db), HCP_DB_READ | HCP_DB_WRITE, &db, &err))
+        return hcp_cli_report(&err);
+    struct output out = {&args, hcp_table_new(), json_array(), 0, 0};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        hcp_table_column(out.table, columns[i].name, columns[i].right);
+    int code = fit_all(db, &out, &err);
+    hcp_db_close(db);
+    if (code)
+        hcp_cli_report(&err);
+    else if (out.fitted == 0)
+        code = HCP_NO_ANSWER;
+    int bad = 0;
+    if (args.json && !args.quiet)
+        bad = hcp_json_print(out.array, stdout);
+    else
+        json_decref(out.array);
+    if (!args.json && !args.quiet && out.fitted)
+        bad = hcp_table_print(out.table, stdout);
+    else
+        hcp_table_free(out.table);
+    return hcp_cli_finish(code ? code : bad ? HCP_FAILED : HCP_OK);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The subcommands of hcp-plan. argv[0] is "hcp-plan COMMAND"; the exit code returns.
+ */
+#ifndef HCP_PLAN_COMMANDS_H
+#define HCP_PLAN_COMMANDS_H
+
+int cmd_fit(int argc, char **argv);
+
+#endif
