@@ -200,6 +200,8 @@ static void range_cell(hcp_table *t, int64_t min, int64_t max)
 {
     if (min > max)
         hcp_table_cell(t, "%s", "");
+    else if (min == max)
+        hcp_table_cell(t, "%lld", (long long)min);
     else
         hcp_table_cell(t, "%lld-%lld", (long long)min, (long long)max);
 }
