@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "planner/plan.h"
+
+/* ---- what is outside the measured lengths ---- */
+
+struct gap {
+    const struct problem *p;
+    size_t rank;
+    const hcp_model *model;
+    int64_t q_most, kv_most; /* of all missing blocks */
+    int64_t n;               /* missing blocks */
+    int64_t q_first, kv_first;
+    int causal_first;
+    size_t rank_first;
+};
+
+static void note(struct gap *gap, int causal, int64_t q_len, int64_t kv_len)
+{
+    hcp_model_source source;
+
+    hcp_model_block_ms(gap->model, causal, q_len, kv_len, &source);
+    if (source != HCP_SOURCE_EXTRAPOLATED)
+        return;
+    if (gap->n++ == 0) {
+        gap->q_first = q_len;
+        gap->kv_first = kv_len;
+        gap->causal_first = causal;
+        gap->rank_first = gap->rank;
+    }
+    gap->q_most = q_len > gap->q_most ? q_len : gap->q_most;
+    gap->kv_most = kv_len > gap->kv_most ? kv_len : gap->kv_most;
+}
+
+static void note_call(void *ctx, int64_t q_len, int64_t kv_len)
+{
+    note(ctx, 0, q_len, kv_len);
+}
+
+static hcp_status outside(const struct problem *p, const int64_t *tokens, char *text,
+                          size_t text_size)
+{
+    struct gap gap = {.p = p};
+    const hcp_rank *spec;
+    int64_t q_min, q_max, kv_min, kv_max;
+
+    for (size_t r = 0; r < p->n; r++) {
+        if (tokens[r] == 0)
+            continue;
+        gap.rank = r;
+        gap.model = problem_model(p, r);
+        note(&gap, p->causal, tokens[r], tokens[r]);
+        for (size_t i = 0; i < p->n; i++)
+            if (i != r && tokens[i] > 0)
+                cost_each_call(p, tokens[r], tokens[i], i < r, note_call, &gap);
+    }
+    spec = &p->ring->ranks[gap.rank_first].spec;
+    hcp_model_hull(problem_model(p, gap.rank_first), gap.causal_first, &q_min, &q_max,
+                   &kv_min, &kv_max);
+    return plan_fail(
+        text, text_size, HCP_STATUS_OUTSIDE,
+        "%lld block times lie outside the measured lengths, the first: %s q_len %lld, "
+        "kv_len %lld on '%s%s%s' (rank %zu; measured q_len %lld..%lld, kv_len "
+        "%lld..%lld); run 'hcp-profile run --db %s' with lengths up to %lld on that "
+        "machine, then 'hcp-plan fit --db %s'; or allow extrapolation (--extrapolate)",
+        (long long)gap.n, gap.causal_first ? "causal" : "full", (long long)gap.q_first,
+        (long long)gap.kv_first, spec->device, spec->limit[0] ? "@" : "", spec->limit,
+        gap.rank_first, (long long)q_min, (long long)q_max, (long long)kv_min,
+        (long long)kv_max, p->ring->models->path,
+        (long long)(gap.q_most > gap.kv_most ? gap.q_most : gap.kv_most),
+        p->ring->models->path);
+}
+
+/* ---- error interval ---- */
+
+/* Sums of ms, and of ms times the lower and upper relative error. */
+struct errors {
+    const hcp_model *model;
+    double weight, ms, below, above;
+};
+
+static void add_error(struct errors *e, int causal, int64_t q_len, int64_t kv_len)
+{
+    double lo, hi, ms = e->weight * hcp_model_block_ms(e->model, causal, q_len, kv_len, NULL);
+
+    hcp_model_error(e->model, causal, q_len, kv_len, &lo, &hi);
+    e->ms += ms;
+    e->below += ms * lo;
+    e->above += ms * hi;
+}
+
+static void add_call_error(void *ctx, int64_t q_len, int64_t kv_len)
+{
+    add_error(ctx, 0, q_len, kv_len);
+}
+
+/* Mean error bar of the critical rank's blocks, by time; waiting is other ranks' blocks
+ * and is taken to err as much. Blocks of neighbours with equal shares are weighed
+ * together. */
+static void fill_interval(const struct problem *p, const int64_t *tokens, size_t c,
+                          hcp_plan *plan)
+{
+    struct errors e = {problem_model(p, c), 1, 0, 0, 0};
+
+    add_error(&e, p->causal, tokens[c], tokens[c]);
+    for (size_t side = 0; side < 2; side++) {
+        size_t from = side == 0 ? 0 : c + 1, to = side == 0 ? c : p->n;
+
+        for (size_t r = from; r < to;) {
+            size_t end = r + 1;
+
+            while (end < to && tokens[end] == tokens[r])
+                end++;
+            e.weight = (double)(end - r);
+            if (tokens[r] > 0)
+                cost_each_call(p, tokens[c], tokens[r], side == 0, add_call_error, &e);
+            r = end;
+        }
+    }
+    plan->interval_lo_ms = plan->makespan_ms * (1 - e.below / e.ms);
+    plan->interval_hi_ms = plan->makespan_ms * (1 + e.above / e.ms);
+}
+
+/* ---- the plan ---- */
+
+static void fill_ranks(const struct problem *p, const struct scratch *s,
+                       const int64_t *tokens, hcp_plan *plan)
+{
+    size_t first = 0;
+
+    plan->critical_rank = 0;
+    for (size_t r = 0; r < p->n; r++) {
+        const struct bound_rank *b = &p->ring->ranks[r];
+        hcp_plan_rank *out = &plan->ranks[r];
+
+        memcpy(out->device, b->spec.device, sizeof out->device);
+        memcpy(out->limit, b->spec.limit, sizeof out->limit);
+        memset(out->model, 0, sizeof out->model);
+        memcpy(out->model, b->model[p->kind] == b->model[HCP_MODEL_LUT] ? "lut" : "poly",
+               b->model[p->kind] == b->model[HCP_MODEL_LUT] ? 3 : 4);
+        out->max_tokens = b->spec.max_tokens;
+        out->tokens = out->kv_tokens = tokens[r];
+        out->first_segment = (int64_t)first;
+        out->n_segments = s->areas[r]; /* counts, see caller */
+        first += (size_t)out->n_segments;
+        out->predicted_ms = s->fin[r];
+        out->compute_ms = s->busy[r];
+        if (s->fin[r] > s->fin[plan->critical_rank])
+            plan->critical_rank = (int32_t)r;
+    }
+}
+
+/* W / sum of v, v the larger of the throughput on the whole sequence and in this plan:
+ * then no rank does more than v * makespan, so the bound never exceeds the makespan
+ * (but for rounding, which the last line removes). */
+static double bound(const struct problem *p, const struct scratch *s, double makespan)
+{
+    double area = (double)p->seq_len, sum = 0, ms;
+
+    area = p->causal ? area * (area + 1) / 2 : area * area;
+    for (size_t r = 0; r < p->n; r++) {
+        double v = s->busy[r] > 0 ? (double)s->areas[r] / s->busy[r] : 0;
+
+        sum += v > s->whole[r] ? v : s->whole[r];
+    }
+    ms = area / sum;
+    return ms < makespan ? ms : makespan;
+}
+
+static hcp_decision decision(const hcp_plan *plan)
+{
+    int dropped = 0;
+
+    /* Unknown even time (NaN) compares false. */
+    if (plan->even_ms <= plan->interval_hi_ms)
+        return HCP_DECISION_EVEN;
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        dropped |= plan->ranks[r].tokens == 0;
+    return dropped ? HCP_DECISION_DROP : HCP_DECISION_SPLIT;
+}
+
+static uint64_t models_hash(const struct problem *p)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t r = 0; r < p->n; r++) {
+        h ^= p->ring->ranks[r].hash[p->kind];
+        h *= UINT64_C(0x100000001b3);
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct answer *a,
+                       const hcp_question *question, char *text, size_t text_size,
+                       hcp_plan *plan)
+{
+    const int64_t *tokens = a->tokens;
+    struct score score = eval_split(p, s, tokens, NULL), other;
+
+    if (score.refused)
+        return outside(p, tokens, text, text_size);
+    plan->n_ranks = p->n;
+    plan->shape = p->ring->shape;
+    memcpy(plan->provider, p->ring->provider, sizeof plan->provider);
+    plan->seq_len = p->seq_len;
+    plan->causal = p->causal;
+    plan->strategy = question->strategy;
+    plan->layout = p->layout;
+    plan->stripes = p->stripes;
+    plan->tile = p->tile;
+    plan->buffers = p->buffers;
+    plan->barrier = p->barrier;
+    plan->link_alpha_us = question->link_alpha_us;
+    plan->link_gbps = question->link_gbps;
+    plan->makespan_ms = score.ms;
+    plan->source = (hcp_source)s->act.source;
+    plan->exact = a->exact;
+    plan->models_hash = models_hash(p);
+
+    plan->n_segments = cost_segments(p->layout, p->stripes, p->n, tokens, p->seq_len,
+                                     plan->segments, s->areas);
+    fill_ranks(p, s, tokens, plan);
+    cost_areas(p, tokens, s->areas);
+    plan->bound_ms = bound(p, s, score.ms);
+    fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
+
+    other = strategy_even(p, s, s->tokens[TOK_OTHER]);
+    plan->even_ms = other.refused ? (double)NAN : other.ms;
+    plan->gain_over_even = plan->even_ms / plan->makespan_ms;
+    other = p->n > 1 ? strategy_drop(p, s, s->tokens[TOK_OTHER]) : (struct score){2, 0};
+    plan->drop_ms = other.refused ? (double)NAN : other.ms;
+    plan->decision = decision(plan);
+    plan->fingerprint = hcp_plan_fingerprint(plan);
+    return HCP_STATUS_OK;
+}

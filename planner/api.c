@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "planner/plan.h"
+
+hcp_status plan_fail(char *text, size_t size, hcp_status status, const char *format, ...)
+{
+    va_list args;
+
+    if (text && size > 0) {
+        va_start(args, format);
+        vsnprintf(text, size, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+void hcp_shape_init(hcp_shape *shape)
+{
+    *shape = (hcp_shape){sizeof *shape, "bf16", 1, 32, 8, 128};
+}
+
+void hcp_rank_init(hcp_rank *rank)
+{
+    memset(rank, 0, sizeof *rank);
+    rank->size = sizeof *rank;
+}
+
+void hcp_question_init(hcp_question *question)
+{
+    memset(question, 0, sizeof *question);
+    question->size = sizeof *question;
+    question->strategy = HCP_STRATEGY_BEST;
+    question->stripes = 8;
+    question->buffers = 2;
+}
+
+void hcp_plan_init(hcp_plan *plan, hcp_plan_rank *ranks, size_t ranks_capacity,
+                   hcp_segment *segments, size_t segments_capacity)
+{
+    memset(plan, 0, sizeof *plan);
+    plan->size = sizeof *plan;
+    plan->ranks = ranks;
+    plan->ranks_capacity = ranks_capacity;
+    plan->segments = segments;
+    plan->segments_capacity = segments_capacity;
+}
+
+size_t hcp_workspace_bytes(size_t n_ranks)
+{
+    return n_ranks < 1 || n_ranks > HCP_PLAN_MAX_RANKS ? 0 : scratch_bytes(n_ranks);
+}
+
+size_t hcp_segments_max(size_t n_ranks, hcp_layout layout, int32_t stripes)
+{
+    size_t striped = stripes > 0 ? (size_t)stripes : 1;
+
+    switch (layout) {
+    case HCP_LAYOUT_CONTIGUOUS:
+        return n_ranks;
+    case HCP_LAYOUT_ZIGZAG:
+        return 2 * n_ranks;
+    case HCP_LAYOUT_STRIPED:
+        return n_ranks * striped;
+    default:
+        return n_ranks * (striped > 2 ? striped : 2);
+    }
+}
+
+static hcp_status check_question(const hcp_question *q, char *text, size_t size)
+{
+    if (!q || q->size < sizeof *q)
+        return plan_fail(text, size, HCP_STATUS_INVALID, "question has no size set");
+    if (q->seq_len < 1 || q->seq_len > HCP_PLAN_MAX_LEN)
+        return plan_fail(text, size, HCP_STATUS_INVALID,
+                         "sequence length %lld is not in 1..%lld", (long long)q->seq_len,
+                         (long long)HCP_PLAN_MAX_LEN);
+    if (q->strategy < HCP_STRATEGY_EVEN || q->strategy > HCP_STRATEGY_BEST ||
+        q->layout < HCP_LAYOUT_AUTO || q->layout > HCP_LAYOUT_STRIPED)
+        return plan_fail(text, size, HCP_STATUS_INVALID, "no such strategy or layout");
+    if (q->stripes < 1 || q->stripes > MAX_STRIPES)
+        return plan_fail(text, size, HCP_STATUS_INVALID, "stripes %d not in 1..%d",
+                         (int)q->stripes, MAX_STRIPES);
+    if (q->buffers < 0 || q->buffers > MAX_BUFFERS)
+        return plan_fail(text, size, HCP_STATUS_INVALID,
+                         "buffers %d not in 1..%d (0: no limit)", (int)q->buffers,
+                         MAX_BUFFERS);
+    if (q->tile < 0 || q->tile > HCP_PLAN_MAX_LEN)
+        return plan_fail(text, size, HCP_STATUS_INVALID, "tile %lld not in 0..%lld",
+                         (long long)q->tile, (long long)HCP_PLAN_MAX_LEN);
+    if (!(q->link_alpha_us >= 0 && q->link_alpha_us <= 1e9) ||
+        !(q->link_gbps == 0 || (q->link_gbps >= 1e-6 && q->link_gbps <= 1e9)))
+        return plan_fail(text, size, HCP_STATUS_INVALID,
+                         "link alpha must be 0..1e9 us and link speed 1e-6..1e9 GB/s (0: "
+                         "infinitely fast)");
+    return HCP_STATUS_OK;
+}
+
+/* Everything but the caps. The tile of a group is the largest among its kernels: shares
+ * of different ranks must add up, and a multiple of the largest wastes least. */
+static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len,
+                        int causal, int64_t tile, int buffers, int barrier,
+                        double alpha_us, double gbps)
+{
+    memset(p, 0, sizeof *p);
+    p->ring = ring;
+    p->n = ring->n;
+    p->kind = HCP_MODEL_BEST;
+    p->seq_len = seq_len;
+    p->tile = tile > 1 ? tile : 1;
+    for (size_t r = 0; tile == 0 && r < ring->n; r++) {
+        for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++) {
+            const hcp_model *model = ring->ranks[r].model[k];
+            int64_t q = model ? hcp_model_tile_q(model) : 1;
+
+            p->tile = q > p->tile ? q : p->tile;
+        }
+    }
+    p->tiles = seq_len / p->tile;
+    p->rest = seq_len % p->tile;
+    p->causal = causal != 0;
+    p->buffers = buffers;
+    p->barrier = barrier != 0;
+    p->alpha_ms = alpha_us / 1e3;
+    p->token_ms = gbps > 0 ? ring->token_bytes / (gbps * 1e6) : 0;
+}
+
+/* Caps in tokens: the memory's, and for the solver no own block beyond the measured
+ * lengths (unless it is allowed to, or has no other choice). */
+static hcp_status set_caps(struct problem *p, struct scratch *s, char *text, size_t size)
+{
+    int64_t missing;
+
+    p->cap = s->cap;
+    p->solver_cap = s->solver_cap;
+    for (size_t r = 0; r < p->n; r++) {
+        int64_t cap = p->ring->ranks[r].spec.max_tokens, q_min, q_max, kv_min, kv_max;
+
+        cap = cap > 0 && cap < p->seq_len ? cap : p->seq_len;
+        s->cap[r] = s->solver_cap[r] = cap;
+        if (p->extrapolate)
+            continue;
+        hcp_model_hull(problem_model(p, r), p->causal, &q_min, &q_max, &kv_min, &kv_max);
+        cap = cap < q_max ? cap : q_max;
+        s->solver_cap[r] = cap < kv_max ? cap : kv_max;
+    }
+    missing = round_shortfall(p, s->cap, NULL);
+    if (missing > 0)
+        return plan_fail(text, size, HCP_STATUS_INFEASIBLE,
+                         "the memory caps are short by %lld tokens for a sequence of %lld "
+                         "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
+                         (long long)missing, (long long)p->seq_len, (long long)p->tile);
+    if (round_shortfall(p, s->solver_cap, NULL) > 0)
+        memcpy(s->solver_cap, s->cap, p->n * sizeof *s->cap);
+    return HCP_STATUS_OK;
+}
+
+static hcp_status check_space(const hcp_ring *ring, const void *workspace, size_t bytes,
+                              char *text, size_t size)
+{
+    if (!workspace || bytes < scratch_bytes(ring->n))
+        return plan_fail(text, size, HCP_STATUS_SPACE,
+                         "workspace of %zu bytes, %zu needed for %zu ranks", bytes,
+                         scratch_bytes(ring->n), ring->n);
+    return HCP_STATUS_OK;
+}
+
+hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
+                          void *workspace, size_t workspace_bytes, char *text,
+                          size_t text_size, hcp_plan *plan)
+{
+    struct scratch s;
+    struct problem p;
+    struct answer answer;
+    hcp_status status;
+    hcp_plan result;
+
+    if (!ring || !plan || plan->size < sizeof *plan)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "ring and a plan with its size set are needed");
+    status = check_question(question, text, text_size);
+    if (!status)
+        status = check_space(ring, workspace, workspace_bytes, text, text_size);
+    if (status)
+        return status;
+    scratch_carve(&s, workspace, ring->n);
+    set_problem(&p, ring, question->seq_len, question->causal, question->tile,
+                question->buffers, question->barrier, question->link_alpha_us,
+                question->link_gbps);
+    p.stripes = question->stripes;
+    p.extrapolate = question->extrapolate != 0;
+    status = set_caps(&p, &s, text, text_size);
+    if (status)
+        return status;
+    strategy_speeds(&p, &s);
+    status = strategy_decide(&p, &s, question, text, text_size, &answer);
+    if (status)
+        return status;
+    result = *plan;
+    if (!plan->ranks || !plan->segments || plan->ranks_capacity < p.n ||
+        plan->segments_capacity < cost_segments(p.layout, p.stripes, p.n, answer.tokens,
+                                                p.seq_len, NULL, s.areas))
+        return plan_fail(text, text_size, HCP_STATUS_SPACE,
+                         "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
+                         plan->ranks_capacity, plan->segments_capacity, p.n,
+                         hcp_segments_max(p.n, question->layout, p.stripes));
+    memo_reset(&s.memo);
+    status = answer_fill(&p, &s, &answer, question, text, text_size, &result);
+    if (status == HCP_STATUS_OK)
+        *plan = result;
+    return status;
+}
+
+hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan, void *workspace,
+                             size_t workspace_bytes, char *text, size_t text_size,
+                             hcp_step *steps, size_t steps_capacity, size_t *n_steps)
+{
+    struct scratch s;
+    struct problem p;
+    hcp_status status;
+    int64_t *tokens, sum = 0;
+    size_t m = 0;
+
+    if (!ring || !plan || !steps || !n_steps || plan->size < sizeof *plan ||
+        plan->n_ranks != ring->n || plan->layout <= HCP_LAYOUT_AUTO ||
+        plan->layout > HCP_LAYOUT_STRIPED || plan->stripes < 1 ||
+        plan->stripes > MAX_STRIPES || plan->buffers < 0 || plan->buffers > MAX_BUFFERS)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "a ring, a plan of as many ranks and an array are needed");
+    status = check_space(ring, workspace, workspace_bytes, text, text_size);
+    if (status)
+        return status;
+    scratch_carve(&s, workspace, ring->n);
+    set_problem(&p, ring, plan->seq_len, plan->causal, plan->tile, plan->buffers,
+                plan->barrier, plan->link_alpha_us, plan->link_gbps);
+    p.layout = plan->layout;
+    p.stripes = plan->stripes;
+    p.extrapolate = 1;
+    tokens = s.tokens[TOK_PLAN];
+    for (size_t r = 0; r < ring->n; r++) {
+        tokens[r] = plan->ranks[r].tokens;
+        if (tokens[r] < 0 || tokens[r] > HCP_PLAN_MAX_LEN)
+            return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                             "rank %zu has %lld tokens", r, (long long)tokens[r]);
+        sum += tokens[r];
+        m += tokens[r] > 0;
+    }
+    if (sum != plan->seq_len || m == 0)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "tokens add up to %lld, not to %lld", (long long)sum,
+                         (long long)plan->seq_len);
+    if (steps_capacity < m * m)
+        return plan_fail(text, text_size, HCP_STATUS_SPACE,
+                         "array of %zu steps, %zu needed", steps_capacity, m * m);
+    eval_split(&p, &s, tokens, steps);
+    for (size_t i = 0; i < m * m; i++) {
+        steps[i].rank = s.act.rank[steps[i].rank];
+        steps[i].block_of = s.act.rank[steps[i].block_of];
+    }
+    *n_steps = m * m;
+    return HCP_STATUS_OK;
+}
+
+hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind kind,
+                             int32_t causal, int64_t q_len, int64_t kv_len,
+                             int32_t extrapolate, char *text, size_t text_size,
+                             hcp_prediction *out)
+{
+    const struct bound_rank *b;
+    const hcp_model *model;
+    hcp_model_source source;
+    double ms, lo, hi;
+    int64_t q_min, q_max, kv_min, kv_max;
+
+    if (!ring || rank >= ring->n || kind < HCP_MODEL_BEST || kind > HCP_MODEL_POLY ||
+        !out || out->size < sizeof *out || q_len < 1 || kv_len < 1 ||
+        q_len > HCP_PLAN_MAX_LEN || kv_len > HCP_PLAN_MAX_LEN)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "a rank of the ring, lengths in 1..%lld and an output with its "
+                         "size set are needed",
+                         (long long)HCP_PLAN_MAX_LEN);
+    b = &ring->ranks[rank];
+    model = b->model[kind];
+    if (!model)
+        return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
+                         "no %s model of '%s%s%s' in %s; run 'hcp-plan fit --db %s'",
+                         kind == HCP_MODEL_LUT ? "lut" : "poly", b->spec.device,
+                         b->spec.limit[0] ? "@" : "", b->spec.limit, ring->models->path,
+                         ring->models->path);
+    ms = hcp_model_block_ms(model, causal != 0, q_len, kv_len, &source);
+    if (source == HCP_SOURCE_EXTRAPOLATED && !extrapolate) {
+        hcp_model_hull(model, causal != 0, &q_min, &q_max, &kv_min, &kv_max);
+        return plan_fail(text, text_size, HCP_STATUS_OUTSIDE,
+                         "%s q_len %lld, kv_len %lld on '%s%s%s' is outside the measured "
+                         "lengths (q_len %lld..%lld, kv_len %lld..%lld); run 'hcp-profile "
+                         "run --db %s' with that length on that machine, then 'hcp-plan "
+                         "fit --db %s'; or allow extrapolation (--extrapolate)",
+                         causal ? "causal" : "full", (long long)q_len, (long long)kv_len,
+                         b->spec.device, b->spec.limit[0] ? "@" : "", b->spec.limit,
+                         (long long)q_min, (long long)q_max, (long long)kv_min,
+                         (long long)kv_max, ring->models->path, ring->models->path);
+    }
+    hcp_model_error(model, causal != 0, q_len, kv_len, &lo, &hi);
+    out->ms = ms;
+    out->lo_ms = ms * (1 - lo);
+    out->hi_ms = ms * (1 + hi);
+    out->source = (hcp_source)source;
+    memset(out->model, 0, sizeof out->model);
+    memcpy(out->model, model == b->model[HCP_MODEL_LUT] ? "lut" : "poly",
+           model == b->model[HCP_MODEL_LUT] ? 3 : 4);
+    return HCP_STATUS_OK;
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include "db/parse.h"
+#include "planner/plan.h"
+
+static int same_shape(const struct hcp_key *key, const hcp_shape *shape)
+{
+    return strcmp(key->dtype, shape->dtype) == 0 && strcmp(key->phase, "prefill") == 0 &&
+           key->batch == shape->batch && key->heads == shape->heads &&
+           key->kv_heads == shape->kv_heads && key->head_dim == shape->head_dim;
+}
+
+static int same_rank(const struct hcp_key *key, const hcp_rank *rank)
+{
+    return strcmp(key->device, rank->device) == 0 && strcmp(key->limit, rank->limit) == 0;
+}
+
+/* The model of a kind for a rank, or NULL; *stale = 1 if there is one that must not
+ * be used any more. */
+static const struct stored_model *find_model(const hcp_models *models,
+                                             const hcp_shape *shape, const hcp_rank *rank,
+                                             const char *provider, const char *kind,
+                                             int *stale)
+{
+    for (size_t i = 0; i < models->n_stored; i++) {
+        const struct stored_model *entry = &models->stored[i];
+        const struct hcp_model_row *row = hcp_model_row(entry->model);
+
+        if (strcmp(row->kind, kind) != 0 || strcmp(row->key.provider, provider) != 0 ||
+            !same_rank(&row->key, rank) || !same_shape(&row->key, shape))
+            continue;
+        if (!entry->stale)
+            return entry;
+        *stale = 1;
+    }
+    return NULL;
+}
+
+static int covers(const hcp_models *models, const hcp_shape *shape, const hcp_rank *rank,
+                  const char *provider, int *stale)
+{
+    return find_model(models, shape, rank, provider, "lut", stale) ||
+           find_model(models, shape, rank, provider, "poly", stale);
+}
+
+/* Appends to a line of bounded length; what does not fit is cut. */
+struct line {
+    char *buf;
+    size_t size, n;
+};
+
+static void add(struct line *l, const char *a, const char *b, const char *c)
+{
+    int n;
+
+    if (l->n >= l->size)
+        return;
+    n = snprintf(l->buf + l->n, l->size - l->n, "%s%s%s", a, b, c);
+    l->n += n > 0 ? (size_t)n : 0;
+}
+
+static void describe_shape(const char *dtype, int32_t heads, int32_t kv_heads,
+                           int32_t head_dim, int32_t batch, char *out, size_t size)
+{
+    snprintf(out, size, "%s, %d/%d heads, head dim %d, batch %d", dtype, (int)heads,
+             (int)kv_heads, (int)head_dim, (int)batch);
+}
+
+/* What is measured of the same device: other limits, shapes, kernels. */
+static void near_matches(const hcp_models *models, const hcp_shape *shape,
+                         const hcp_rank *rank, struct line *line)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < models->n_measured; i++) {
+        const struct hcp_key *key = &models->measured[i];
+        char other[96];
+
+        if (strcmp(key->device, rank->device) != 0)
+            continue;
+        if (n++ == 6) {
+            add(line, ", ...", "", "");
+            return;
+        }
+        add(line, n == 1 ? "; there is " : ", ", key->device, "");
+        if (key->limit[0])
+            add(line, "@", key->limit, "");
+        add(line, " (", key->provider, "");
+        if (!same_shape(key, shape)) {
+            describe_shape(key->dtype, key->heads, key->kv_heads, key->head_dim,
+                           key->batch, other, sizeof other);
+            add(line, ", ", other, "");
+            if (strcmp(key->phase, "prefill") != 0)
+                add(line, ", ", key->phase, "");
+        }
+        add(line, ")", "", "");
+    }
+    if (n > 0 || models->n_measured == 0)
+        return;
+    for (size_t i = 0; i < models->n_measured && n < 6; i++) {
+        if (i > 0 && strcmp(models->measured[i].device, models->measured[i - 1].device) == 0)
+            continue;
+        add(line, n++ ? ", " : "; measured devices: ", models->measured[i].device, "");
+    }
+}
+
+static hcp_status missing(const hcp_models *models, const hcp_shape *shape,
+                          const hcp_rank *rank, size_t r, const char *provider, int stale,
+                          char *text, size_t text_size)
+{
+    char shape_text[96], near[700] = "";
+    struct line line = {near, sizeof near, 0};
+    const char *at = rank->limit[0] ? "@" : "";
+    int measured = 0;
+
+    describe_shape(shape->dtype, shape->heads, shape->kv_heads, shape->head_dim,
+                   shape->batch, shape_text, sizeof shape_text);
+    if (stale)
+        return plan_fail(text, text_size, HCP_STATUS_STALE,
+                         "rank %zu, '%s%s%s' (%s): samples changed since the fit; run "
+                         "'hcp-plan fit --db %s'",
+                         r, rank->device, at, rank->limit, shape_text, models->path);
+    for (size_t i = 0; i < models->n_measured; i++)
+        measured |= same_rank(&models->measured[i], rank) &&
+                    same_shape(&models->measured[i], shape) &&
+                    (!provider || strcmp(provider, models->measured[i].provider) == 0);
+    if (measured)
+        return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
+                         "rank %zu, '%s%s%s' (%s): measured but not fitted; run "
+                         "'hcp-plan fit --db %s'",
+                         r, rank->device, at, rank->limit, shape_text, models->path);
+    near_matches(models, shape, rank, &line);
+    return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
+                     "no profile for '%s%s%s' (rank %zu; %s%s%s) in %s; run 'hcp-profile "
+                     "run --db %s' on that machine%s",
+                     rank->device, at, rank->limit, r, provider ? provider : "",
+                     provider ? ", " : "", shape_text, models->path, models->path, near);
+}
+
+/* cudnn if it covers all ranks, else the first in the alphabet; "" if none does. */
+static void choose_provider(const hcp_models *models, const hcp_shape *shape,
+                            const hcp_rank *ranks, size_t n, char out[32])
+{
+    out[0] = 0;
+    for (size_t i = 0; i < models->n_stored; i++) {
+        const char *name = hcp_model_row(models->stored[i].model)->key.provider;
+        int stale = 0, all = 1, cudnn = strcmp(name, "cudnn") == 0;
+
+        if (strcmp(name, out) == 0 || strcmp(out, "cudnn") == 0)
+            continue;
+        if (out[0] && !cudnn && strcmp(name, out) > 0)
+            continue;
+        for (size_t r = 0; all && r < n; r++)
+            all = (r > 0 && strcmp(ranks[r].device, ranks[r - 1].device) == 0 &&
+                   strcmp(ranks[r].limit, ranks[r - 1].limit) == 0) ||
+                  covers(models, shape, &ranks[r], name, &stale);
+        if (all)
+            memcpy(out, name, strlen(name) + 1);
+    }
+}
+
+/* Held-out error decides, by the same rule as 'hcp-plan fit' prints: median + p90 / 4,
+ * lut where an error is unknown or both are equal. */
+static hcp_model_kind better_kind(const hcp_model *lut, const hcp_model *poly)
+{
+    const struct hcp_model_row *l, *q;
+
+    if (!lut || !poly)
+        return lut ? HCP_MODEL_LUT : HCP_MODEL_POLY;
+    l = hcp_model_row(lut);
+    q = hcp_model_row(poly);
+    if (l->holdout_cells < 1 || q->holdout_cells < 1)
+        return HCP_MODEL_LUT;
+    return q->holdout_median + q->holdout_p90 / 4 < l->holdout_median + l->holdout_p90 / 4
+               ? HCP_MODEL_POLY
+               : HCP_MODEL_LUT;
+}
+
+/* The percentage a limit advertises; for SM counts, that part of the device's SMs. */
+static double nominal_percent(const hcp_models *models, const hcp_rank *rank)
+{
+    char kind[8];
+    int32_t value;
+
+    if (!rank->limit[0] || hcp_parse_limit(rank->limit, kind, &value, NULL) != HCP_OK)
+        return 100;
+    if (strcmp(kind, "green") != 0)
+        return value;
+    for (size_t i = 0; i < models->n_measured; i++)
+        if (same_rank(&models->measured[i], rank) && models->sm_count[i] > 0)
+            return 100.0 * value / models->sm_count[i];
+    return 100;
+}
+
+/* Numbers of the ring's distinct models, in order of first use. */
+static void number_models(struct hcp_ring *ring)
+{
+    ring->n_ids = 0;
+    for (size_t r = 0; r < ring->n; r++) {
+        for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++) {
+            struct bound_rank *b = &ring->ranks[r];
+
+            b->id[k] = -1;
+            if (!b->model[k])
+                continue;
+            for (size_t i = r; i-- > 0 && b->id[k] < 0;)
+                if (ring->ranks[i].model[k] == b->model[k])
+                    b->id[k] = ring->ranks[i].id[k];
+            if (b->id[k] < 0)
+                b->id[k] = ring->n_ids++;
+        }
+    }
+}
+
+static hcp_status bind_rank(const hcp_models *models, hcp_ring *ring, size_t r,
+                            char *text, size_t text_size)
+{
+    static const char *const kinds[] = {"", "lut", "poly"};
+    struct bound_rank *b = &ring->ranks[r];
+    hcp_model_kind best;
+    int stale = 0;
+
+    for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++) {
+        const struct stored_model *m = find_model(models, &ring->shape, &b->spec,
+                                                  ring->provider, kinds[k], &stale);
+
+        b->model[k] = m ? m->model : NULL;
+        b->hash[k] = m ? m->hash : 0;
+    }
+    if (!b->model[HCP_MODEL_LUT] && !b->model[HCP_MODEL_POLY])
+        return missing(models, &ring->shape, &b->spec, r, ring->provider, stale, text,
+                       text_size);
+    best = better_kind(b->model[HCP_MODEL_LUT], b->model[HCP_MODEL_POLY]);
+    b->model[HCP_MODEL_BEST] = b->model[best];
+    b->hash[HCP_MODEL_BEST] = b->hash[best];
+    b->nominal = nominal_percent(models, &b->spec);
+    return HCP_STATUS_OK;
+}
+
+static hcp_status check_shape(const hcp_shape *shape, char *text, size_t text_size)
+{
+    if (!shape || shape->size < sizeof *shape)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID, "shape has no size set");
+    if (strcmp(shape->dtype, "bf16") && strcmp(shape->dtype, "fp16") &&
+        strcmp(shape->dtype, "fp32"))
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "dtype '%.7s' is none of bf16, fp16, fp32", shape->dtype);
+    if (shape->batch < 1 || shape->heads < 1 || shape->kv_heads < 1 ||
+        shape->head_dim < 1 || shape->heads % shape->kv_heads)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "batch %d, %d heads, %d KV heads, head dim %d: all must be "
+                         "positive and heads a multiple of KV heads",
+                         (int)shape->batch, (int)shape->heads, (int)shape->kv_heads,
+                         (int)shape->head_dim);
+    return HCP_STATUS_OK;
+}
+
+static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char *text,
+                             size_t text_size)
+{
+    size_t stride = ranks[0].size;
+
+    for (size_t r = 0; r < ring->n; r++) {
+        const hcp_rank *rank = (const void *)((const char *)ranks + r * stride);
+
+        if (rank->size != stride || !memchr(rank->device, 0, sizeof rank->device) ||
+            !memchr(rank->limit, 0, sizeof rank->limit) || rank->max_tokens < 0)
+            return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                             "rank %zu: size not set, unterminated name or negative cap",
+                             r);
+        memcpy(&ring->ranks[r].spec, rank, sizeof *rank);
+    }
+    return HCP_STATUS_OK;
+}
+
+static hcp_status bind(const hcp_models *models, hcp_ring *ring, const hcp_rank *ranks,
+                       const char *provider, char *text, size_t text_size)
+{
+    hcp_rank *specs;
+    hcp_status status = copy_ranks(ring, ranks, text, text_size);
+
+    if (status)
+        return status;
+    if (provider) {
+        snprintf(ring->provider, sizeof ring->provider, "%s", provider);
+    } else {
+        specs = malloc(ring->n * sizeof *specs);
+        if (!specs)
+            return plan_fail(text, text_size, HCP_STATUS_NO_MEMORY, "out of memory");
+        for (size_t r = 0; r < ring->n; r++)
+            specs[r] = ring->ranks[r].spec;
+        choose_provider(models, &ring->shape, specs, ring->n, ring->provider);
+        free(specs);
+    }
+    for (size_t r = 0; r < ring->n; r++) {
+        if (!ring->provider[0]) { /* name a rank that no kernel covers, if there is one */
+            int stale = 0, any = 0;
+
+            for (size_t i = 0; i < models->n_stored && !any; i++)
+                any = covers(models, &ring->shape, &ring->ranks[r].spec,
+                             hcp_model_row(models->stored[i].model)->key.provider, &stale);
+            if (!any)
+                return missing(models, &ring->shape, &ring->ranks[r].spec, r, NULL, stale,
+                               text, text_size);
+            continue;
+        }
+        status = bind_rank(models, ring, r, text, text_size);
+        if (status)
+            return status;
+    }
+    if (!ring->provider[0])
+        return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
+                         "no kernel is profiled on all ranks in %s; profile one on each "
+                         "machine with 'hcp-profile run --db %s'",
+                         models->path, models->path);
+    return HCP_STATUS_OK;
+}
+
+hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *shape,
+                           const hcp_rank *ranks, size_t n, const char *provider,
+                           char *text, size_t text_size, hcp_ring **out)
+{
+    hcp_status status = check_shape(shape, text, text_size);
+    hcp_ring *ring;
+
+    if (status)
+        return status;
+    if (!models || !out || !ranks || n < 1 || n > HCP_PLAN_MAX_RANKS ||
+        ranks[0].size < sizeof *ranks || (provider && strlen(provider) > 31))
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "models, output, 1 to %d ranks with their size set, and a "
+                         "provider name of at most 31 characters are needed",
+                         HCP_PLAN_MAX_RANKS);
+    ring = calloc(1, sizeof *ring);
+    if (!ring || !(ring->ranks = calloc(n, sizeof *ring->ranks))) {
+        free(ring);
+        return plan_fail(text, text_size, HCP_STATUS_NO_MEMORY, "out of memory");
+    }
+    ring->models = models;
+    ring->n = n;
+    memcpy(&ring->shape, shape, sizeof *shape);
+    ring->shape.size = sizeof *shape;
+    ring->token_bytes = 2.0 * shape->kv_heads * shape->head_dim * shape->batch *
+                        (strcmp(shape->dtype, "fp32") == 0 ? 4 : 2);
+    status = bind(models, ring, ranks, provider, text, text_size);
+    if (status) {
+        hcp_ring_free(ring);
+        return status;
+    }
+    number_models(ring);
+    ring->has[HCP_MODEL_BEST] = ring->has[HCP_MODEL_LUT] = ring->has[HCP_MODEL_POLY] = 1;
+    for (size_t r = 0; r < n; r++) {
+        struct bound_rank *b = &ring->ranks[r];
+
+        ring->has[HCP_MODEL_LUT] &= b->model[HCP_MODEL_LUT] != NULL;
+        ring->has[HCP_MODEL_POLY] &= b->model[HCP_MODEL_POLY] != NULL;
+        b->id[HCP_MODEL_BEST] = b->model[HCP_MODEL_BEST] == b->model[HCP_MODEL_LUT]
+                                    ? b->id[HCP_MODEL_LUT]
+                                    : b->id[HCP_MODEL_POLY];
+    }
+    *out = ring;
+    return HCP_STATUS_OK;
+}
+
+void hcp_ring_free(hcp_ring *ring)
+{
+    if (!ring)
+        return;
+    free(ring->ranks);
+    free(ring);
+}
+
+const char *hcp_ring_provider(const hcp_ring *ring)
+{
+    return ring->provider;
+}
+
+size_t hcp_ring_size(const hcp_ring *ring)
+{
+    return ring->n;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "planner/plan.h"
+
+/* Stripe t of a rank with len tokens: the first len % stripes stripes hold one more.
+ * (Rounding t * len / stripes instead would let a stripe shrink while the share grows,
+ * and the exact solver's lower bounds need monotone blocks.) */
+static int64_t stripe_len(int64_t len, int32_t stripes, int32_t t)
+{
+    return len / stripes + (t < len % stripes);
+}
+
+/* Tokens of that rank in the stripes before t. */
+static int64_t stripe_start(int64_t len, int32_t stripes, int32_t t)
+{
+    int64_t more = len % stripes;
+
+    return len / stripes * t + (t < more ? t : more);
+}
+
+static void weaken(uint8_t *source, hcp_model_source by)
+{
+    if (*source < (uint8_t)by)
+        *source = (uint8_t)by;
+}
+
+double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
+                uint8_t *source)
+{
+    hcp_model_source from;
+    double ms = hcp_model_block_ms(model, p->causal, len, len, &from);
+
+    weaken(source, from);
+    return ms;
+}
+
+void cost_each_call(const struct problem *p, int64_t own_len, int64_t kv_len, int earlier,
+                    void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx)
+{
+    int64_t q = own_len, kv = kv_len;
+
+    if (p->causal && p->layout == HCP_LAYOUT_STRIPED) {
+        for (int32_t t = 0; t < p->stripes; t++) {
+            q = stripe_len(own_len, p->stripes, t);
+            kv = stripe_start(kv_len, p->stripes, t + (earlier ? 1 : 0));
+            if (q > 0 && kv > 0)
+                visit(ctx, q, kv);
+        }
+        return;
+    }
+    if (p->causal && p->layout == HCP_LAYOUT_ZIGZAG) {
+        /* A later rank's folds lie between ours: our back fold sees both of them, our
+         * front fold neither. An earlier rank's front fold lies before all of ours. */
+        if (earlier)
+            kv = kv_len - kv_len / 2;
+        else
+            q = own_len / 2;
+    } else if (p->causal && !earlier) {
+        q = 0;
+    }
+    if (q > 0 && kv > 0)
+        visit(ctx, q, kv);
+}
+
+struct call_sum {
+    const hcp_model *model;
+    double ms;
+    uint8_t source;
+};
+
+static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
+{
+    struct call_sum *sum = ctx;
+    hcp_model_source from;
+
+    sum->ms += hcp_model_block_ms(sum->model, 0, q_len, kv_len, &from);
+    weaken(&sum->source, from);
+}
+
+double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_len,
+                   int64_t kv_len, int earlier, uint8_t *source)
+{
+    struct call_sum sum = {model, 0, *source};
+
+    cost_each_call(p, own_len, kv_len, earlier, add_call, &sum);
+    *source = sum.source;
+    return sum.ms;
+}
+
+void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas)
+{
+    int64_t before = 0, front_before = 0, seen;
+
+    for (size_t r = 0; r < p->n; r++) {
+        int64_t len = tokens[r], after = p->seq_len - before - len;
+
+        if (!p->causal) {
+            areas[r] = len * p->seq_len;
+        } else {
+            areas[r] = len % 2 ? (len + 1) / 2 * len : len / 2 * (len + 1);
+            if (p->layout == HCP_LAYOUT_CONTIGUOUS)
+                areas[r] += len * before;
+            else if (p->layout == HCP_LAYOUT_ZIGZAG)
+                areas[r] += len * front_before + len / 2 * after;
+        }
+        front_before += len - len / 2;
+        before += len;
+    }
+    if (!p->causal || p->layout != HCP_LAYOUT_STRIPED)
+        return;
+    seen = 0; /* tokens of all ranks in earlier stripes */
+    for (int32_t t = 0; t < p->stripes; t++) {
+        for (size_t r = 0; r < p->n; r++) {
+            int64_t rows = stripe_len(tokens[r], p->stripes, t);
+
+            areas[r] += rows * (seen - stripe_start(tokens[r], p->stripes, t));
+            seen += rows;
+        }
+    }
+}
+
+/* Has a rank with len tokens work on KV from later ranks? */
+static int sees_later(const struct problem *p, int64_t len)
+{
+    if (!p->causal)
+        return 1;
+    if (p->layout == HCP_LAYOUT_ZIGZAG)
+        return len >= 2;
+    return p->layout == HCP_LAYOUT_STRIPED && len >= 2 && p->stripes >= 2;
+}
+
+void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *hops)
+{
+    int32_t last = -1; /* last rank before j that has work on later ranks' KV */
+
+    for (int32_t j = 0; j < m; j++) {
+        hops[j] = last >= 0 ? m - j + last : m - 1 - j;
+        if (sees_later(p, len[j]))
+            last = j;
+    }
+}
+
+size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t *tokens,
+                     int64_t seq_len, hcp_segment *out, int64_t *counts)
+{
+    int64_t front = 0, back = seq_len;
+    size_t total = 0, first;
+
+    for (size_t r = 0; r < n; r++) {
+        int64_t len = tokens[r], pieces = 1;
+
+        if (layout == HCP_LAYOUT_ZIGZAG)
+            pieces = 2;
+        else if (layout == HCP_LAYOUT_STRIPED)
+            pieces = stripes;
+        counts[r] = len < pieces ? len : pieces; /* the first ones are never empty */
+        total += (size_t)counts[r];
+    }
+    if (!out)
+        return total;
+    if (layout == HCP_LAYOUT_STRIPED) {
+        for (int32_t t = 0; t < stripes; t++) {
+            first = 0;
+            for (size_t r = 0; r < n; r++) {
+                int64_t length = stripe_len(tokens[r], stripes, t);
+
+                if (length > 0)
+                    out[first + (size_t)t] = (hcp_segment){front, length};
+                front += length;
+                first += (size_t)counts[r];
+            }
+        }
+        return total;
+    }
+    first = 0;
+    for (size_t r = 0; r < n; r++) {
+        int64_t half = layout == HCP_LAYOUT_ZIGZAG ? tokens[r] / 2 : 0;
+
+        back -= half;
+        if (tokens[r] > 0)
+            out[first] = (hcp_segment){front, tokens[r] - half};
+        if (half > 0)
+            out[first + 1] = (hcp_segment){back, half};
+        front += tokens[r] - half;
+        first += (size_t)counts[r];
+    }
+    return total;
+}

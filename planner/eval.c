@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include "planner/plan.h"
+
+void memo_reset(struct memo *memo)
+{
+    memo->n = 0;
+    memset(memo->hash, 0xff, (size_t)memo->hash_size * sizeof *memo->hash);
+}
+
+/* Class of (model id, share), added if new; -1 if the memo is full. */
+static int32_t memo_class(struct memo *memo, int32_t id, int64_t len)
+{
+    uint64_t h = ((uint64_t)len * 64 + (uint64_t)id) * UINT64_C(0x9E3779B97F4A7C15);
+    int32_t mask = memo->hash_size - 1, slot = (int32_t)(h >> 40) & mask, c;
+
+    for (; (c = memo->hash[slot]) >= 0; slot = (slot + 1) & mask)
+        if (memo->id[c] == id && memo->len[c] == len)
+            return c;
+    if (memo->n == memo->cap)
+        return -1;
+    c = memo->n++;
+    memo->hash[slot] = c;
+    memo->id[c] = id;
+    memo->len[c] = len;
+    memo->own[c] = -1;
+    for (int32_t d = 0; d <= c; d++) {
+        size_t cd = (size_t)c * (size_t)memo->cap + (size_t)d;
+        size_t dc = (size_t)d * (size_t)memo->cap + (size_t)c;
+
+        memo->early[cd] = memo->early[dc] = memo->late[cd] = memo->late[dc] = -1;
+    }
+    return c;
+}
+
+/* Fills s->act with the classes of a split; direct if the memo cannot hold them. */
+static void find_classes(const struct problem *p, struct scratch *s,
+                         const int64_t *tokens)
+{
+    struct active *act = &s->act;
+    struct memo *memo = &s->memo;
+
+    act->m = 0;
+    act->n_present = 0;
+    act->direct = 0;
+    act->source = HCP_FROM_MEASURED;
+    for (size_t r = 0; r < p->n; r++) {
+        int32_t i = act->m, c;
+
+        if (tokens[r] == 0)
+            continue;
+        act->m++;
+        act->rank[i] = (int32_t)r;
+        act->len[i] = tokens[r];
+        if (act->direct)
+            continue;
+        c = memo_class(memo, p->ring->ranks[r].id[p->kind], tokens[r]);
+        if (c < 0) {
+            act->direct = 1;
+            continue;
+        }
+        act->cls[i] = c;
+    }
+}
+
+static void weaken(struct active *act, uint8_t source)
+{
+    if (source > act->source)
+        act->source = source;
+}
+
+/* Positions of each class, and its times where they are not known yet. */
+static void fill_tables(const struct problem *p, struct scratch *s)
+{
+    struct active *act = &s->act;
+    struct memo *memo = &s->memo;
+    size_t stride = (size_t)memo->cap;
+
+    for (int32_t i = 0; i < act->m; i++)
+        act->first[act->cls[i]] = -1;
+    for (int32_t i = 0; i < act->m; i++) {
+        int32_t c = act->cls[i];
+
+        if (act->first[c] < 0) {
+            act->first[c] = i;
+            act->present[act->n_present++] = c;
+            act->total[c] = 0;
+        }
+        act->last[c] = i;
+        act->total[c]++;
+    }
+    for (int32_t x = 0; x < act->n_present; x++) {
+        int32_t c = act->present[x];
+        const hcp_model *model = problem_model(p, (size_t)act->rank[act->first[c]]);
+
+        if (memo->own[c] < 0) {
+            memo->own_src[c] = 0;
+            memo->own[c] = cost_own(p, model, memo->len[c], &memo->own_src[c]);
+        }
+        weaken(act, memo->own_src[c]);
+        for (int32_t y = 0; y < act->n_present; y++) {
+            int32_t d = act->present[y];
+            size_t cd = (size_t)c * stride + (size_t)d;
+            int early = act->first[d] < act->last[c], late = act->last[d] > act->first[c];
+
+            if (early && memo->early[cd] < 0) {
+                memo->early_src[cd] = 0;
+                memo->early[cd] = cost_remote(p, model, memo->len[c], memo->len[d], 1,
+                                              &memo->early_src[cd]);
+            }
+            if (late && memo->late[cd] < 0) {
+                memo->late_src[cd] = 0;
+                memo->late[cd] = cost_remote(p, model, memo->len[c], memo->len[d], 0,
+                                             &memo->late_src[cd]);
+            }
+            if (early)
+                weaken(act, memo->early_src[cd]);
+            if (late)
+                weaken(act, memo->late_src[cd]);
+        }
+    }
+}
+
+static void classify(const struct problem *p, struct scratch *s, const int64_t *tokens)
+{
+    find_classes(p, s, tokens);
+    if (s->act.direct) { /* old classes may be in the way: once more with none */
+        memo_reset(&s->memo);
+        find_classes(p, s, tokens);
+    }
+    if (!s->act.direct)
+        fill_tables(p, s);
+}
+
+struct direct {
+    const struct problem *p;
+    struct active *act;
+};
+
+static double ask_block(const void *ctx, int32_t i, int32_t j)
+{
+    const struct direct *d = ctx;
+    uint8_t source = 0;
+    double ms = cost_remote(d->p, problem_model(d->p, (size_t)d->act->rank[i]),
+                            d->act->len[i], d->act->len[j], j < i, &source);
+
+    weaken(d->act, source);
+    return ms;
+}
+
+struct score eval_split(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                        hcp_step *steps)
+{
+    struct active *act = &s->act;
+    struct direct direct = {p, act};
+    struct ring_input in;
+    struct score score;
+
+    classify(p, s, tokens);
+    if (act->direct) { /* one class a rank; own times in place of the memo's */
+        for (int32_t i = 0; i < act->m; i++) {
+            uint8_t source = 0;
+
+            act->cls[i] = i;
+            s->value[i] = cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i],
+                                   &source);
+            weaken(act, source);
+        }
+    }
+    cost_hops(p, act->m, act->len, s->hops);
+    for (int32_t i = 0; i < act->m; i++)
+        s->send_ms[i] = p->alpha_ms + p->token_ms * (double)act->len[i];
+    in = (struct ring_input){act->m,
+                             act->cls,
+                             s->memo.cap,
+                             act->direct ? s->value : s->memo.own,
+                             s->memo.early,
+                             s->memo.late,
+                             act->direct ? ask_block : NULL,
+                             &direct,
+                             s->hops,
+                             s->send_ms,
+                             p->buffers,
+                             p->barrier};
+    score.ms = ring_run(&in, &s->ring, s->fin, s->busy, steps);
+    score.refused = act->source == HCP_FROM_EXTRAPOLATED && !p->extrapolate;
+    /* Spread the active ranks over all ranks, from the end so that nothing is lost. */
+    for (size_t r = p->n, i = (size_t)act->m; r-- > 0;) {
+        if (tokens[r] > 0) {
+            i--;
+            s->fin[r] = s->fin[i];
+            s->busy[r] = s->busy[i];
+        } else {
+            s->fin[r] = s->busy[r] = 0;
+        }
+    }
+    return score;
+}
+
+/* One class a rank and too many of them: remote blocks estimated by their mean, exact
+ * where time is linear in the keys. */
+static double rough_busy(const struct problem *p, struct scratch *s,
+                         const int64_t *tokens)
+{
+    int64_t before = 0, after;
+    int32_t n_before = 0, n_after;
+    double most = 0;
+    uint8_t source = 0;
+
+    for (size_t r = 0; r < p->n; r++) {
+        const hcp_model *model = problem_model(p, r);
+
+        s->busy[r] = 0;
+        if (tokens[r] == 0)
+            continue;
+        after = p->seq_len - before - tokens[r];
+        n_after = s->act.m - n_before - 1;
+        s->busy[r] = cost_own(p, model, tokens[r], &source);
+        if (n_before > 0)
+            s->busy[r] += n_before * cost_remote(p, model, tokens[r], before / n_before, 1,
+                                                 &source);
+        if (n_after > 0)
+            s->busy[r] += n_after * cost_remote(p, model, tokens[r], after / n_after, 0,
+                                                &source);
+        before += tokens[r];
+        n_before++;
+        most = s->busy[r] > most ? s->busy[r] : most;
+    }
+    return most;
+}
+
+double eval_busy(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                 int *rough)
+{
+    struct active *act = &s->act;
+    struct memo *memo = &s->memo;
+    double most = 0;
+
+    classify(p, s, tokens);
+    *rough = act->direct;
+    if (act->direct)
+        return rough_busy(p, s, tokens);
+    for (int32_t x = 0; x < act->n_present; x++)
+        act->before[act->present[x]] = 0;
+    for (size_t r = 0; r < p->n; r++)
+        s->busy[r] = 0;
+    for (int32_t i = 0; i < act->m; i++) {
+        int32_t c = act->cls[i];
+        const double *early = memo->early + (size_t)c * (size_t)memo->cap;
+        const double *late = memo->late + (size_t)c * (size_t)memo->cap;
+        double ms = memo->own[c];
+
+        act->before[c]++;
+        for (int32_t x = 0; x < act->n_present; x++) {
+            int32_t d = act->present[x];
+            int32_t n_early = act->before[d] - (d == c);
+            int32_t n_late = act->total[d] - act->before[d];
+
+            if (n_early > 0)
+                ms += n_early * early[d];
+            if (n_late > 0)
+                ms += n_late * late[d];
+        }
+        s->busy[act->rank[i]] = ms;
+        most = ms > most ? ms : most;
+    }
+    return most;
+}
+
+struct score eval_small(const struct problem *p, int m, const int32_t *rank,
+                        const int64_t *len)
+{
+    static const int32_t cls[3] = {0, 1, 2};
+    double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3], busy[3];
+    double ready[3], ready_next[3], link_free[3], history[3 * (MAX_BUFFERS + 1)];
+    int32_t hops[3];
+    struct ring_arrays arrays = {ready, ready_next, link_free, history};
+    struct ring_input in = {m,    cls,  3,    own,        early,     late, NULL,
+                            NULL, hops, send, p->buffers, p->barrier};
+    struct score score;
+    uint8_t source = 0;
+
+    for (int i = 0; i < m; i++) {
+        const hcp_model *model = problem_model(p, (size_t)rank[i]);
+
+        own[i] = cost_own(p, model, len[i], &source);
+        send[i] = p->alpha_ms + p->token_ms * (double)len[i];
+        for (int j = 0; j < i; j++)
+            early[3 * i + j] = cost_remote(p, model, len[i], len[j], 1, &source);
+        for (int j = i + 1; j < m; j++)
+            late[3 * i + j] = cost_remote(p, model, len[i], len[j], 0, &source);
+    }
+    cost_hops(p, m, len, hops);
+    score.ms = ring_run(&in, &arrays, fin, busy, NULL);
+    score.refused = source == HCP_FROM_EXTRAPOLATED && !p->extrapolate;
+    return score;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libhcpplan: how many tokens, and which tokens, each rank of a ring-attention group
+ * gets, decided from measured attention times. What does not appear in this file is
+ * not part of the interface. The manual page is libhcpplan(3).
+ *
+ * Use, in this order:
+ *
+ *     hcp_models_load()      once: reads the fitted models of a profile database
+ *     hcp_ring_create()      once a group: binds ranks and shape to those models
+ *     hcp_plan_split()       once a sequence: the decision; no allocation, no lock
+ *     hcp_ring_free(), hcp_models_free()
+ *
+ * Errors. Every function that can fail returns an hcp_status, HCP_STATUS_OK being 0.
+ * Arguments named `text` and `text_size` are a buffer of the caller (NULL and 0
+ * allowed) that receives one line, the cause and the next step, when the status is
+ * not OK; hcp_strerror() gives the general meaning of a status. Output arguments come
+ * last and are written only on success. The library prints nothing, never exits, and
+ * keeps no global state.
+ *
+ * Threads. hcp_models and hcp_ring do not change after their creation: any number of
+ * threads may use one at the same time. Each thread brings its own workspace and plan.
+ *
+ * Reproducibility. Two processes that load the same models and ask the same question
+ * get identical plans, on every IEEE 754 machine; hcp_plan.fingerprint lets ranks
+ * check that with one exchanged number.
+ *
+ * Growth. Structs begin with `size`, which their _init function sets; later versions
+ * add members at the end only.
+ *
+ * Units are in the names: _ms milliseconds, _us microseconds, _gbps 1e9 bytes per
+ * second. Lengths are tokens. A rank is an index into the caller's array, in ring
+ * order: rank r sends to rank r + 1.
+ */
+#ifndef HCPPLAN_H
+#define HCPPLAN_H
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this header: 10000 * major + 100 * minor + patch. */
+#define HCP_PLAN_VERSION 100
+
+/* Longest sequence in tokens (2^30) and largest group. */
+#define HCP_PLAN_MAX_LEN ((int64_t)1 << 30)
+#define HCP_PLAN_MAX_RANKS 16384
+
+#if defined __GNUC__
+#define HCP_API __attribute__((visibility("default")))
+#else
+#define HCP_API
+#endif
+
+/* What a call returns. Numbers are stable. */
+typedef enum hcp_status {
+    HCP_STATUS_OK = 0,
+    HCP_STATUS_INVALID = 1,     /* an argument is wrong: a bug or a usage error */
+    HCP_STATUS_SPACE = 2,       /* workspace or array too small; text says the size */
+    HCP_STATUS_IO = 3,          /* the database cannot be opened or read */
+    HCP_STATUS_NO_MODEL = 4,    /* nothing measured or fitted for a rank */
+    HCP_STATUS_STALE = 5,       /* samples changed after the model was fitted */
+    HCP_STATUS_OUTSIDE = 6,     /* a block lies outside the measured lengths */
+    HCP_STATUS_INFEASIBLE = 7,  /* the memory caps cannot hold the sequence */
+    HCP_STATUS_FORMAT = 8,      /* a plan's text is damaged or inconsistent */
+    HCP_STATUS_UNSUPPORTED = 9, /* this version does not do that */
+    HCP_STATUS_NO_MEMORY = 10
+} hcp_status;
+
+/* How a split is decided. */
+typedef enum hcp_strategy {
+    HCP_STRATEGY_EVEN = 0,         /* equal tokens */
+    HCP_STRATEGY_NOMINAL = 1,      /* by the advertised percentage of each limit */
+    HCP_STRATEGY_PROPORTIONAL = 2, /* by measured throughput at the sequence's length */
+    HCP_STRATEGY_LUT = 3,          /* solver on lookup tables */
+    HCP_STRATEGY_POLY = 4,         /* solver on polynomial regressions */
+    HCP_STRATEGY_BEST = 5          /* solver on each rank's more accurate model; all of
+                                      the above and all ways to leave slow ranks out
+                                      are candidates; never predicted slower than them */
+} hcp_strategy;
+
+/* Which tokens a rank with a given number of tokens holds. Under a full mask all
+ * layouts cost the same. */
+typedef enum hcp_layout {
+    HCP_LAYOUT_AUTO = 0,       /* best: the fastest; others: zigzag under a causal mask,
+                                  contiguous under a full one */
+    HCP_LAYOUT_CONTIGUOUS = 1, /* one run of tokens, ranks in order */
+    HCP_LAYOUT_ZIGZAG = 2,     /* the r-th chunk from the front (half of the share,
+                                  rounded up) and the r-th from the back */
+    HCP_LAYOUT_STRIPED = 3     /* `stripes` runs; the first tokens % stripes of them are
+                                  one token longer; in each stripe ranks in order */
+} hcp_layout;
+
+/* Where predicted times come from; a plan carries the weakest of its blocks. */
+typedef enum hcp_source {
+    HCP_FROM_MEASURED = 0,     /* every block is a measured cell */
+    HCP_FROM_INTERPOLATED = 1, /* inside the measured lengths */
+    HCP_FROM_EXTRAPOLATED = 2  /* outside them; only when asked for */
+} hcp_source;
+
+/* What the numbers advise. The plan itself is the fastest found in any case. */
+typedef enum hcp_decision {
+    HCP_DECISION_SPLIT = 0, /* uneven shares gain more than the error bar */
+    HCP_DECISION_EVEN = 1,  /* the gain over an even split is inside the error bar */
+    HCP_DECISION_DROP = 2   /* as SPLIT, and at least one rank gets no tokens */
+} hcp_decision;
+
+/* Which fitted model answers hcp_block_predict(). */
+typedef enum hcp_model_kind {
+    HCP_MODEL_BEST = 0, /* smaller held-out error (median + 90th percentile / 4; lut
+                           when equal or unknown) */
+    HCP_MODEL_LUT = 1,
+    HCP_MODEL_POLY = 2
+} hcp_model_kind;
+
+typedef struct hcp_models hcp_models; /* the models of one database */
+typedef struct hcp_ring hcp_ring;     /* ranks and shape bound to their models */
+
+/* The layer's shape: prefill (each rank's own queries against all keys). KV heads
+ * travel, query heads do not. */
+typedef struct hcp_shape {
+    size_t size;
+    char dtype[8]; /* "bf16" "fp16" "fp32" */
+    int32_t batch, heads, kv_heads, head_dim;
+} hcp_shape;
+
+/* One rank. */
+typedef struct hcp_rank {
+    size_t size;
+    char device[64];    /* slug, as hcp-profile stores it: "nvidia-h200" */
+    char limit[32];     /* "mps:10" "green:24" "cpu:50"; "" = the whole device */
+    int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none */
+} hcp_rank;
+
+/* What to split, and how. */
+typedef struct hcp_question {
+    size_t size;
+    int64_t seq_len;       /* 1 .. HCP_PLAN_MAX_LEN */
+    int32_t causal;        /* 0: every query sees every key; 1: itself and earlier ones */
+    hcp_strategy strategy; /* default BEST */
+    hcp_layout layout;     /* default AUTO */
+    int32_t stripes;       /* of HCP_LAYOUT_STRIPED, 1 .. 1024, default 8 */
+    int64_t tile;          /* shares are multiples of it except one; 0 (default): the
+                              largest kernel tile among the ranks' models */
+    int32_t buffers;       /* KV blocks a rank can hold, its own included, 1 .. 16;
+                              default 2; 0: no limit */
+    int32_t barrier;       /* 1: the executor synchronises after every step; default 0 */
+    double link_alpha_us;  /* start-up time of a transfer, default 0 */
+    double link_gbps;      /* link speed; 0 (default): infinitely fast */
+    int32_t extrapolate;   /* 1: answer outside the measured lengths, flagged */
+} hcp_question;
+
+/* A run of consecutive tokens. */
+typedef struct hcp_segment {
+    int64_t offset, length;
+} hcp_segment;
+
+/* A rank's part of a plan. No size member: it travels in arrays of the caller, so its
+ * layout is fixed for one major version. */
+typedef struct hcp_plan_rank {
+    char device[64], limit[32];
+    char model[8];       /* the model that predicted: "lut" "poly" */
+    int64_t max_tokens;  /* cap, 0 = none */
+    int64_t tokens;      /* queries held; 0: the rank is not in the ring */
+    int64_t kv_tokens;   /* keys it sends round, exact: equal to tokens */
+    int64_t first_segment, n_segments; /* its part of hcp_plan.segments */
+    double predicted_ms; /* when it has finished its last block */
+    double compute_ms;   /* sum of its blocks; predicted_ms - compute_ms is waiting */
+} hcp_plan_rank;
+
+/* A plan. Before the call the caller sets size, the two arrays and their capacities
+ * (hcp_plan_init()); everything else is output. */
+typedef struct hcp_plan {
+    size_t size;
+    hcp_plan_rank *ranks;
+    size_t ranks_capacity; /* at least the number of ranks */
+    hcp_segment *segments;
+    size_t segments_capacity; /* at least hcp_segments_max() */
+
+    size_t n_ranks, n_segments;
+    hcp_shape shape;
+    char provider[32]; /* kernel whose times were used */
+    int64_t seq_len;
+    int32_t causal;
+    hcp_strategy strategy;
+    hcp_layout layout; /* never AUTO */
+    int32_t stripes;
+    int64_t tile;
+    int32_t buffers, barrier;
+    double link_alpha_us, link_gbps;
+
+    double makespan_ms; /* the ring recurrence over predicted block times */
+    double interval_lo_ms, interval_hi_ms; /* about 90 %: the makespan times the mean of
+                            the block error bars on the critical rank, weighted by time */
+    double bound_ms; /* attention area / sum of throughputs, each rank's being the larger
+                        of that on the whole sequence and that in this plan: no split
+                        of these ranks at these speeds is faster */
+    double even_ms;  /* an even split in the same layout; NaN outside the hull */
+    double drop_ms;  /* best split after leaving out the 1 .. n-1 slowest ranks, same
+                        layout; NaN for one rank or outside the hull */
+    double gain_over_even; /* even_ms / makespan_ms */
+    hcp_source source;
+    hcp_decision decision;
+    int32_t critical_rank; /* finishes last */
+    int32_t exact;         /* 1: no other split of these ranks is predicted faster (2 or
+                              3 ranks, this layout); 0: found by search, or by rule */
+    uint64_t models_hash;  /* of the models' contents */
+    uint64_t fingerprint;  /* of question, models and answer */
+} hcp_plan;
+
+/* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
+ * k-th active rank before i. A block that rank never receives (nothing in it is
+ * visible here or later) has ready_ms = NaN. */
+typedef struct hcp_step {
+    int32_t rank, step, block_of; /* block_of: rank whose KV it is */
+    double ready_ms; /* the block is here */
+    double start_ms; /* computing starts */
+    double busy_ms;  /* computing time */
+    double fin_ms;   /* computing done */
+    double wait_ms;  /* idle before this step: start_ms - the previous fin_ms */
+} hcp_step;
+
+/* A predicted block time. */
+typedef struct hcp_prediction {
+    size_t size;
+    double ms, lo_ms, hi_ms; /* about 90 % confidence */
+    hcp_source source;
+    char model[8]; /* "lut" "poly" */
+} hcp_prediction;
+
+/* HCP_PLAN_VERSION of the library that runs; compare with the header's. */
+HCP_API int hcp_plan_version(void);
+
+/* General meaning of a status: a constant string, never NULL. */
+HCP_API const char *hcp_strerror(hcp_status status);
+
+/* Names as in JSON and on the command line ("even", "zigzag", "measured", "split");
+ * "?" for a number that is none. The _from_name functions return 0 and set *out, or
+ * return -1. */
+HCP_API const char *hcp_strategy_name(hcp_strategy strategy);
+HCP_API int hcp_strategy_from_name(const char *name, hcp_strategy *out);
+HCP_API const char *hcp_layout_name(hcp_layout layout);
+HCP_API int hcp_layout_from_name(const char *name, hcp_layout *out);
+HCP_API const char *hcp_source_name(hcp_source source);
+HCP_API const char *hcp_decision_name(hcp_decision decision);
+
+/* Reads every model of the database file at path, and what has been measured. A file
+ * without models loads; asking for a rank of it then fails. Opens read-only and closes
+ * before it returns. Free with hcp_models_free(), which accepts NULL. */
+HCP_API hcp_status hcp_models_load(const char *path, char *text, size_t text_size,
+                                   hcp_models **out);
+HCP_API void hcp_models_free(hcp_models *models);
+
+/* Defaults: bf16, batch 1, 32 query heads, 8 KV heads, head dim 128. */
+HCP_API void hcp_shape_init(hcp_shape *shape);
+/* Sets size, clears the rest. */
+HCP_API void hcp_rank_init(hcp_rank *rank);
+/* Defaults as named in the struct. */
+HCP_API void hcp_question_init(hcp_question *question);
+/* Clears the plan, sets its size and the caller's arrays. */
+HCP_API void hcp_plan_init(hcp_plan *plan, hcp_plan_rank *ranks, size_t ranks_capacity,
+                           hcp_segment *segments, size_t segments_capacity);
+
+/* Binds n ranks (an array whose elements have the size ranks[0].size) and a shape to
+ * models. provider: the kernel to use for all ranks, or NULL: cudnn if it covers all
+ * of them, else the first in the alphabet that does. HCP_STATUS_NO_MODEL names the rank
+ * and shape that are missing, near matches, and the command that fills the gap;
+ * HCP_STATUS_STALE the rank whose samples changed after the fit. The models must
+ * outlive the ring. Free with hcp_ring_free(), which accepts NULL. */
+HCP_API hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *shape,
+                                   const hcp_rank *ranks, size_t n, const char *provider,
+                                   char *text, size_t text_size, hcp_ring **out);
+HCP_API void hcp_ring_free(hcp_ring *ring);
+/* The kernel chosen, and the number of ranks. */
+HCP_API const char *hcp_ring_provider(const hcp_ring *ring);
+HCP_API size_t hcp_ring_size(const hcp_ring *ring);
+
+/* Bytes of workspace that hcp_plan_split() and hcp_plan_simulate() need for n ranks (0
+ * for an n they do not take), and the segments a plan of n ranks can have. Any
+ * alignment of the workspace will do; its contents need no initialisation and mean
+ * nothing between calls. */
+HCP_API size_t hcp_workspace_bytes(size_t n_ranks);
+HCP_API size_t hcp_segments_max(size_t n_ranks, hcp_layout layout, int32_t stripes);
+
+/* The decision. Tokens add up to seq_len; every share is a multiple of the tile except
+ * one; no cap is exceeded; segments cover every position once. Ranks may get no
+ * tokens. One to three ranks: exact over all tile splits and rank subsets. Allocates
+ * nothing, takes no lock.
+ * HCP_STATUS_OUTSIDE: the plan needs block times outside the measured lengths; text
+ * names them. HCP_STATUS_INFEASIBLE: text says by how many tokens the caps fall short. */
+HCP_API hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
+                                  void *workspace, size_t workspace_bytes, char *text,
+                                  size_t text_size, hcp_plan *plan);
+
+/* Replays a plan on a ring of the same ranks, step by step. steps has room for
+ * m * m entries, m being the number of ranks with tokens (capacity is checked); they
+ * come ordered by rank, then step. *n_steps = m * m. */
+HCP_API hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
+                                     void *workspace, size_t workspace_bytes, char *text,
+                                     size_t text_size, hcp_step *steps,
+                                     size_t steps_capacity, size_t *n_steps);
+
+/* Predicted time of one block on a rank: q_len queries against kv_len keys, all visible
+ * (causal 0), or query i seeing keys up to i + kv_len - q_len (causal 1).
+ * out->size must be set. Outside the measured lengths: HCP_STATUS_OUTSIDE, unless
+ * extrapolate is 1. Allocates nothing. */
+HCP_API hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank,
+                                     hcp_model_kind kind, int32_t causal, int64_t q_len,
+                                     int64_t kv_len, int32_t extrapolate, char *text,
+                                     size_t text_size, hcp_prediction *out);
+
+/* A plan as one line of JSON, the same text in every locale. Writes at most size bytes
+ * with the final NUL; *needed (if not NULL) = bytes without it, also when the status is
+ * HCP_STATUS_SPACE, so that a first call may pass NULL and 0. */
+HCP_API hcp_status hcp_plan_to_json(const hcp_plan *plan, char *json, size_t size,
+                                    size_t *needed);
+
+/* How many ranks and segments the plan in a JSON text has, to size the arrays. */
+HCP_API hcp_status hcp_plan_json_counts(const char *json, size_t length, char *text,
+                                        size_t text_size, size_t *n_ranks,
+                                        size_t *n_segments);
+/* Reads a plan: strict JSON, unknown members skipped, required ones (schema, seq_len,
+ * mask, layout, ranks with device, tokens and segments) present, tokens adding up and
+ * segments equal to what layout and tokens say; otherwise HCP_STATUS_FORMAT. The
+ * fingerprint is taken from the text; compare it with hcp_plan_fingerprint() to see
+ * whether somebody has edited the file. */
+HCP_API hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
+                                      size_t text_size, hcp_plan *plan);
+
+/* Fingerprint of a plan from its members: shape, ranks, options, tokens, segments,
+ * makespan and models_hash. */
+HCP_API uint64_t hcp_plan_fingerprint(const hcp_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include "planner/plan.h"
+
+static const char *const strategies[] = {"even", "nominal", "proportional",
+                                         "lut",  "poly",    "best"};
+static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"};
+static const char *const sources[] = {"measured", "interpolated", "extrapolated"};
+static const char *const decisions[] = {"split", "even", "drop"};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static const char *name_of(const char *const *names, size_t n, int i)
+{
+    return i >= 0 && (size_t)i < n ? names[i] : "?";
+}
+
+static int number_of(const char *const *names, size_t n, const char *name, int *out)
+{
+    for (size_t i = 0; name && i < n; i++) {
+        if (strcmp(names[i], name) == 0) {
+            *out = (int)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+const char *hcp_strategy_name(hcp_strategy strategy)
+{
+    return name_of(strategies, COUNT(strategies), (int)strategy);
+}
+
+int hcp_strategy_from_name(const char *name, hcp_strategy *out)
+{
+    int i;
+
+    if (number_of(strategies, COUNT(strategies), name, &i))
+        return -1;
+    *out = (hcp_strategy)i;
+    return 0;
+}
+
+const char *hcp_layout_name(hcp_layout layout)
+{
+    return name_of(layouts, COUNT(layouts), (int)layout);
+}
+
+int hcp_layout_from_name(const char *name, hcp_layout *out)
+{
+    int i;
+
+    if (number_of(layouts, COUNT(layouts), name, &i))
+        return -1;
+    *out = (hcp_layout)i;
+    return 0;
+}
+
+const char *hcp_source_name(hcp_source source)
+{
+    return name_of(sources, COUNT(sources), (int)source);
+}
+
+const char *hcp_decision_name(hcp_decision decision)
+{
+    return name_of(decisions, COUNT(decisions), (int)decision);
+}
+
+const char *hcp_strerror(hcp_status status)
+{
+    static const char *const texts[] = {
+        "success",
+        "invalid argument",
+        "workspace or array too small",
+        "cannot read the profile database",
+        "no model for a rank",
+        "samples changed since the model was fitted",
+        "outside the measured lengths",
+        "memory caps cannot hold the sequence",
+        "damaged or inconsistent plan",
+        "not supported by this version",
+        "out of memory",
+    };
+
+    return (int)status >= 0 && (size_t)status < COUNT(texts) ? texts[status]
+                                                             : "unknown status";
+}
+
+int hcp_plan_version(void)
+{
+    return HCP_PLAN_VERSION;
+}

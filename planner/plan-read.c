@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "planner/plan.h"
+
+/* Every member of the schema, to refuse duplicates and find missing ones. */
+enum member {
+    M_SCHEMA, M_STRATEGY, M_SEQ_LEN, M_MASK, M_LAYOUT, M_PHASE, M_RANKS, M_MAKESPAN,
+    M_INTERVAL, M_BOUND, M_EVEN, M_DROP, M_GAIN, M_SOURCE, M_FINGERPRINT, M_DECISION,
+    M_PROVIDER, M_DTYPE, M_BATCH, M_HEADS, M_KV_HEADS, M_HEAD_DIM, M_TILE, M_STRIPES,
+    M_CRITICAL, M_EXACT, M_BUFFERS, M_BARRIER, M_ALPHA, M_GBPS, M_MODELS_HASH, M_COUNT
+};
+static const char *const member_names[M_COUNT] = {
+    "schema", "strategy", "seq_len", "mask", "layout", "phase", "ranks", "makespan_ms",
+    "interval_ms", "bound_ms", "even_ms", "drop_ms", "gain_over_even", "source",
+    "fingerprint", "decision", "provider", "dtype", "batch", "heads", "kv_heads",
+    "head_dim", "tile", "stripes", "critical_rank", "exact", "buffers", "barrier",
+    "link_alpha_us", "link_gbps", "models_hash"
+};
+enum rank_member { R_RANK, R_DEVICE, R_LIMIT, R_TOKENS, R_SEGMENTS, R_PREDICTED,
+                   R_KV_TOKENS, R_COMPUTE, R_MODEL, R_MAX_TOKENS, R_COUNT };
+static const char *const rank_names[R_COUNT] = {
+    "rank", "device", "limit", "tokens", "segments", "predicted_ms", "kv_tokens",
+    "compute_ms", "model", "max_tokens"
+};
+
+struct reading {
+    hcp_plan *plan; /* NULL ranks: only count */
+    uint64_t seen, rank_seen;
+    size_t n_ranks, n_segments;
+    double interval[2];
+    int n_interval;
+    int64_t pair[2];
+    int n_pair;
+    hcp_plan_rank *rank; /* under construction */
+};
+
+static int find_member(const char *const *names, int n, const char *key)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], key) == 0)
+            return i;
+    return -1;
+}
+
+static int read_bool(struct json_in *in, int32_t *out)
+{
+    int c = json_peek(in);
+
+    if (c != 't' && c != 'f')
+        return json_fail(in, "expected true or false");
+    *out = c == 't';
+    return json_skip(in);
+}
+
+static int read_int32(struct json_in *in, int64_t min, int64_t max, int32_t *out)
+{
+    int64_t v;
+
+    if (json_int(in, min, max, &v))
+        return -1;
+    *out = (int32_t)v;
+    return 0;
+}
+
+static int read_hash(struct json_in *in, uint64_t *out)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[20];
+    uint64_t v = 0;
+
+    if (json_string(in, text, sizeof text))
+        return -1;
+    for (int i = 0; i < 16; i++) {
+        const char *d = text[i] ? strchr(hex, text[i]) : NULL;
+
+        if (!d)
+            return json_fail(in, "expected 16 hexadecimal digits");
+        v = v << 4 | (uint64_t)(d - hex);
+    }
+    if (text[16])
+        return json_fail(in, "expected 16 hexadecimal digits");
+    *out = v;
+    return 0;
+}
+
+/* A string that is one of n names; its index. */
+static int read_name(struct json_in *in, const char *(*name)(int), int n, int *out)
+{
+    char text[32];
+
+    if (json_string(in, text, sizeof text))
+        return -1;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(text, name(i)) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    return json_fail(in, "unknown name");
+}
+
+static const char *strategy_at(int i)
+{
+    return hcp_strategy_name((hcp_strategy)i);
+}
+
+static const char *layout_at(int i)
+{
+    return i == 0 ? "" : hcp_layout_name((hcp_layout)i); /* a plan is never "auto" */
+}
+
+static const char *source_at(int i)
+{
+    return hcp_source_name((hcp_source)i);
+}
+
+static const char *decision_at(int i)
+{
+    return hcp_decision_name((hcp_decision)i);
+}
+
+static const char *mask_at(int i)
+{
+    return i ? "causal" : "full";
+}
+
+static const char *phase_at(int i)
+{
+    (void)i;
+    return "prefill";
+}
+
+static int read_interval(struct json_in *in, void *ctx)
+{
+    struct reading *r = ctx;
+
+    if (r->n_interval == 2)
+        return json_fail(in, "more than two numbers in an interval");
+    return json_double(in, &r->interval[r->n_interval++]);
+}
+
+static int read_pair(struct json_in *in, void *ctx)
+{
+    struct reading *r = ctx;
+
+    if (r->n_pair == 2)
+        return json_fail(in, "more than two numbers in a segment");
+    return json_int(in, 0, HCP_PLAN_MAX_LEN, &r->pair[r->n_pair++]);
+}
+
+static int read_segment(struct json_in *in, void *ctx)
+{
+    struct reading *r = ctx;
+    hcp_plan *plan = r->plan;
+
+    r->n_pair = 0;
+    if (json_array(in, read_pair, r))
+        return -1;
+    if (r->n_pair != 2)
+        return json_fail(in, "a segment is [offset, length]");
+    if (plan->segments) {
+        if (r->n_segments == plan->segments_capacity)
+            return json_fail(in, "more segments than the array holds");
+        plan->segments[r->n_segments] = (hcp_segment){r->pair[0], r->pair[1]};
+    }
+    r->n_segments++;
+    r->rank->n_segments++;
+    return 0;
+}
+
+static int read_rank_member(struct json_in *in, const char *key, void *ctx)
+{
+    struct reading *r = ctx;
+    hcp_plan_rank *rank = r->rank;
+    int64_t number;
+    int id = find_member(rank_names, R_COUNT, key);
+
+    if (id < 0)
+        return json_skip(in);
+    if (r->rank_seen >> id & 1)
+        return json_fail(in, "member twice in a rank");
+    r->rank_seen |= (uint64_t)1 << id;
+    switch (id) {
+    case R_RANK:
+        return json_int(in, (int64_t)r->n_ranks, (int64_t)r->n_ranks, &number);
+    case R_DEVICE:
+        return json_string(in, rank->device, sizeof rank->device);
+    case R_LIMIT:
+        return json_string(in, rank->limit, sizeof rank->limit);
+    case R_MODEL:
+        return json_string(in, rank->model, sizeof rank->model);
+    case R_TOKENS:
+        return json_int(in, 0, HCP_PLAN_MAX_LEN, &rank->tokens);
+    case R_KV_TOKENS:
+        return json_int(in, 0, HCP_PLAN_MAX_LEN, &rank->kv_tokens);
+    case R_MAX_TOKENS:
+        return json_int(in, 1, INT64_MAX, &rank->max_tokens);
+    case R_PREDICTED:
+        return json_double(in, &rank->predicted_ms);
+    case R_COMPUTE:
+        return json_double(in, &rank->compute_ms);
+    default:
+        return json_array(in, read_segment, r);
+    }
+}
+
+static int read_rank(struct json_in *in, void *ctx)
+{
+    const uint64_t needed = 1 << R_DEVICE | 1 << R_LIMIT | 1 << R_TOKENS | 1 << R_SEGMENTS;
+    struct reading *r = ctx;
+    hcp_plan_rank rank = {.predicted_ms = NAN, .compute_ms = NAN};
+
+    if (r->n_ranks == HCP_PLAN_MAX_RANKS ||
+        (r->plan->ranks && r->n_ranks == r->plan->ranks_capacity))
+        return json_fail(in, "more ranks than the array holds");
+    r->rank = &rank;
+    r->rank_seen = 0;
+    rank.first_segment = (int64_t)r->n_segments;
+    if (json_object(in, read_rank_member, r))
+        return -1;
+    if ((r->rank_seen & needed) != needed)
+        return json_fail(in, "a rank lacks device, limit, tokens or segments");
+    if (!(r->rank_seen >> R_KV_TOKENS & 1))
+        rank.kv_tokens = rank.tokens;
+    if (r->plan->ranks)
+        r->plan->ranks[r->n_ranks] = rank;
+    r->n_ranks++;
+    return 0;
+}
+
+static int read_names(struct json_in *in, hcp_plan *plan, int id)
+{
+    int i = 0, rc;
+
+    switch (id) {
+    case M_STRATEGY:
+        rc = read_name(in, strategy_at, HCP_STRATEGY_BEST + 1, &i);
+        plan->strategy = (hcp_strategy)i;
+        return rc;
+    case M_LAYOUT:
+        rc = read_name(in, layout_at, HCP_LAYOUT_STRIPED + 1, &i);
+        plan->layout = (hcp_layout)i;
+        return rc;
+    case M_SOURCE:
+        rc = read_name(in, source_at, HCP_FROM_EXTRAPOLATED + 1, &i);
+        plan->source = (hcp_source)i;
+        return rc;
+    case M_DECISION:
+        rc = read_name(in, decision_at, HCP_DECISION_DROP + 1, &i);
+        plan->decision = (hcp_decision)i;
+        return rc;
+    case M_MASK:
+        rc = read_name(in, mask_at, 2, &i);
+        plan->causal = i;
+        return rc;
+    default:
+        return read_name(in, phase_at, 1, &i);
+    }
+}
+
+static int read_numbers(struct json_in *in, struct reading *r, int id)
+{
+    hcp_plan *plan = r->plan;
+    int64_t number;
+
+    switch (id) {
+    case M_SCHEMA:
+        return json_int(in, 1, 1, &number);
+    case M_SEQ_LEN:
+        return json_int(in, 1, HCP_PLAN_MAX_LEN, &plan->seq_len);
+    case M_TILE:
+        return json_int(in, 1, HCP_PLAN_MAX_LEN, &plan->tile);
+    case M_STRIPES:
+        return read_int32(in, 1, MAX_STRIPES, &plan->stripes);
+    case M_BUFFERS:
+        return read_int32(in, 0, MAX_BUFFERS, &plan->buffers);
+    case M_CRITICAL:
+        return read_int32(in, 0, HCP_PLAN_MAX_RANKS - 1, &plan->critical_rank);
+    case M_BATCH:
+        return read_int32(in, 1, INT32_MAX, &plan->shape.batch);
+    case M_HEADS:
+        return read_int32(in, 1, INT32_MAX, &plan->shape.heads);
+    case M_KV_HEADS:
+        return read_int32(in, 1, INT32_MAX, &plan->shape.kv_heads);
+    case M_HEAD_DIM:
+        return read_int32(in, 1, INT32_MAX, &plan->shape.head_dim);
+    case M_MAKESPAN:
+        return json_double(in, &plan->makespan_ms);
+    case M_BOUND:
+        return json_double(in, &plan->bound_ms);
+    case M_EVEN:
+        return json_double(in, &plan->even_ms);
+    case M_DROP:
+        return json_double(in, &plan->drop_ms);
+    case M_GAIN:
+        return json_double(in, &plan->gain_over_even);
+    case M_ALPHA:
+        return json_double(in, &plan->link_alpha_us);
+    case M_GBPS:
+        return json_double(in, &plan->link_gbps); /* null, NaN here: set to 0 later */
+    default:
+        return json_array(in, read_interval, r);
+    }
+}
+
+static int read_member(struct json_in *in, const char *key, void *ctx)
+{
+    struct reading *r = ctx;
+    hcp_plan *plan = r->plan;
+    int id = find_member(member_names, M_COUNT, key);
+
+    if (id < 0)
+        return json_skip(in);
+    if (r->seen >> id & 1)
+        return json_fail(in, "member twice in the plan");
+    r->seen |= (uint64_t)1 << id;
+    switch (id) {
+    case M_STRATEGY:
+    case M_LAYOUT:
+    case M_SOURCE:
+    case M_DECISION:
+    case M_MASK:
+    case M_PHASE:
+        return read_names(in, plan, id);
+    case M_RANKS:
+        return json_array(in, read_rank, r);
+    case M_FINGERPRINT:
+        return read_hash(in, &plan->fingerprint);
+    case M_MODELS_HASH:
+        return read_hash(in, &plan->models_hash);
+    case M_PROVIDER:
+        return json_string(in, plan->provider, sizeof plan->provider);
+    case M_DTYPE:
+        return json_string(in, plan->shape.dtype, sizeof plan->shape.dtype);
+    case M_EXACT:
+        return read_bool(in, &plan->exact);
+    case M_BARRIER:
+        return read_bool(in, &plan->barrier);
+    default:
+        return read_numbers(in, r, id);
+    }
+}
+
+/* Tokens add up, and the segments are those the layout gives these tokens. */
+static int consistent(struct json_in *in, const struct reading *r)
+{
+    const hcp_plan *plan = r->plan;
+    struct {
+        int64_t front, back;
+    } at = {0, plan->seq_len};
+    int64_t sum = 0;
+
+    for (size_t i = 0; i < r->n_ranks; i++) {
+        int64_t len = plan->ranks[i].tokens, pieces = 1;
+
+        sum += len;
+        if (plan->ranks[i].kv_tokens != len)
+            return json_fail(in, "kv_tokens differ from tokens");
+        if (plan->layout == HCP_LAYOUT_ZIGZAG)
+            pieces = 2;
+        else if (plan->layout == HCP_LAYOUT_STRIPED)
+            pieces = plan->stripes;
+        if (plan->ranks[i].n_segments != (len < pieces ? len : pieces))
+            return json_fail(in, "wrong number of segments for layout and tokens");
+    }
+    if (sum != plan->seq_len)
+        return json_fail(in, "tokens do not add up to seq_len");
+    /* Stripe by stripe (one for the others), rank by rank, in order of position. */
+    for (int32_t t = 0; t < (plan->layout == HCP_LAYOUT_STRIPED ? plan->stripes : 1); t++) {
+        for (size_t i = 0; i < r->n_ranks; i++) {
+            const hcp_plan_rank *rank = &plan->ranks[i];
+            const hcp_segment *segment = plan->segments + rank->first_segment;
+            int64_t len = rank->tokens;
+
+            if (t >= rank->n_segments)
+                continue;
+            if (plan->layout == HCP_LAYOUT_ZIGZAG) {
+                at.back -= len / 2;
+                if (len > 1 &&
+                    (segment[1].offset != at.back || segment[1].length != len / 2))
+                    return json_fail(in, "segments do not match layout and tokens");
+                len -= len / 2;
+            } else if (plan->layout == HCP_LAYOUT_STRIPED) {
+                len = len / plan->stripes + (t < len % plan->stripes);
+            }
+            if (segment[t].offset != at.front || segment[t].length != len)
+                return json_fail(in, "segments do not match layout and tokens");
+            at.front += len;
+        }
+    }
+    return 0;
+}
+
+static int read_plan(struct json_in *in, struct reading *r)
+{
+    const uint64_t needed = 1 << M_SCHEMA | 1 << M_SEQ_LEN | 1 << M_MASK | 1 << M_LAYOUT |
+                            1 << M_RANKS;
+
+    if (json_object(in, read_member, r))
+        return -1;
+    if (json_peek(in) != -1)
+        return json_fail(in, "text after the plan");
+    if ((r->seen & needed) != needed)
+        return json_fail(in, "schema, seq_len, mask, layout or ranks missing");
+    if (r->n_ranks == 0)
+        return json_fail(in, "no ranks");
+    if (r->n_interval == 1)
+        return json_fail(in, "an interval has two numbers");
+    return 0;
+}
+
+hcp_status hcp_plan_json_counts(const char *json, size_t length, char *text,
+                                size_t text_size, size_t *n_ranks, size_t *n_segments)
+{
+    struct json_in in = {json, json, json + length, ""};
+    hcp_plan plan;
+    struct reading r = {.plan = &plan};
+
+    if (!json || !n_ranks || !n_segments)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID, "no text or no output");
+    hcp_plan_init(&plan, NULL, 0, NULL, 0);
+    if (read_plan(&in, &r))
+        return plan_fail(text, text_size, HCP_STATUS_FORMAT, "not a plan: %s", in.error);
+    *n_ranks = r.n_ranks;
+    *n_segments = r.n_segments;
+    return HCP_STATUS_OK;
+}
+
+hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
+                              size_t text_size, hcp_plan *plan)
+{
+    struct json_in in = {json, json, json + length, ""};
+    struct reading r = {0};
+    hcp_plan result;
+
+    if (!json || !plan || plan->size < sizeof *plan || !plan->ranks || !plan->segments)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "a text and a plan with its size and arrays set are needed");
+    hcp_plan_init(&result, plan->ranks, plan->ranks_capacity, plan->segments,
+                  plan->segments_capacity);
+    hcp_shape_init(&result.shape);
+    result.tile = 1;
+    result.stripes = 8;
+    result.buffers = 2;
+    result.strategy = HCP_STRATEGY_BEST;
+    result.makespan_ms = result.bound_ms = result.even_ms = result.drop_ms = NAN;
+    result.gain_over_even = NAN;
+    r.plan = &result;
+    r.interval[0] = r.interval[1] = NAN;
+    if (read_plan(&in, &r) || consistent(&in, &r))
+        return plan_fail(text, text_size, HCP_STATUS_FORMAT, "not a plan: %s", in.error);
+    result.n_ranks = r.n_ranks;
+    result.n_segments = r.n_segments;
+    result.interval_lo_ms = r.interval[0];
+    result.interval_hi_ms = r.interval[1];
+    if (!(result.link_gbps > 0))
+        result.link_gbps = 0;
+    if (!(result.link_alpha_us >= 0))
+        return plan_fail(text, text_size, HCP_STATUS_FORMAT,
+                         "not a plan: link_alpha_us is negative");
+    *plan = result;
+    return HCP_STATUS_OK;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include "db/parse.h"
+#include "planner/plan.h"
+
+/* Appends to a buffer and counts on when it is full. */
+struct json_out {
+    char *buf;
+    size_t size, n;
+};
+
+static void put(struct json_out *out, const char *text)
+{
+    for (; *text; text++, out->n++)
+        if (out->n + 1 < out->size)
+            out->buf[out->n] = *text;
+}
+
+static void put_name(struct json_out *out, const char *name)
+{
+    put(out, ",\"");
+    put(out, name);
+    put(out, "\":");
+}
+
+static void put_int(struct json_out *out, int64_t v)
+{
+    char text[24], *p = text + sizeof text - 1;
+    uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v;
+
+    *p = 0;
+    do {
+        *--p = (char)('0' + u % 10);
+        u /= 10;
+    } while (u);
+    if (v < 0)
+        *--p = '-';
+    put(out, p);
+}
+
+static void put_double(struct json_out *out, double v)
+{
+    char text[32];
+
+    put(out, v - v == 0 ? hcp_format_double(v, text) : "null");
+}
+
+/* Names are slugs, but a plan may come from anywhere: escape what JSON forbids. */
+static void put_string(struct json_out *out, const char *text, size_t max)
+{
+    static const char hex[] = "0123456789abcdef";
+
+    put(out, "\"");
+    for (size_t i = 0; i < max && text[i]; i++) {
+        char c = text[i], one[7] = {c, 0};
+
+        if (c == '"' || c == '\\')
+            memcpy(one, (char[]){'\\', c, 0}, 3);
+        else if ((unsigned char)c < 0x20)
+            memcpy(one, (char[]){'\\', 'u', '0', '0', hex[c >> 4 & 15], hex[c & 15], 0}, 7);
+        put(out, one);
+    }
+    put(out, "\"");
+}
+
+static void put_hash(struct json_out *out, uint64_t v)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[19] = "\"";
+
+    for (int i = 0; i < 16; i++)
+        text[1 + i] = hex[v >> (60 - 4 * i) & 15];
+    text[17] = '"';
+    text[18] = 0;
+    put(out, text);
+}
+
+static void name_int(struct json_out *out, const char *name, int64_t v)
+{
+    put_name(out, name);
+    put_int(out, v);
+}
+
+static void name_double(struct json_out *out, const char *name, double v)
+{
+    put_name(out, name);
+    put_double(out, v);
+}
+
+static void name_string(struct json_out *out, const char *name, const char *v, size_t max)
+{
+    put_name(out, name);
+    put_string(out, v, max);
+}
+
+static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
+{
+    const hcp_plan_rank *rank = &plan->ranks[r];
+
+    put(out, r ? ",{\"rank\":" : "{\"rank\":");
+    put_int(out, (int64_t)r);
+    name_string(out, "device", rank->device, sizeof rank->device);
+    name_string(out, "limit", rank->limit, sizeof rank->limit);
+    name_int(out, "tokens", rank->tokens);
+    put_name(out, "segments");
+    put(out, "[");
+    for (int64_t i = 0; i < rank->n_segments; i++) {
+        const hcp_segment *segment = &plan->segments[rank->first_segment + i];
+
+        put(out, i ? ",[" : "[");
+        put_int(out, segment->offset);
+        put(out, ",");
+        put_int(out, segment->length);
+        put(out, "]");
+    }
+    put(out, "]");
+    name_double(out, "predicted_ms", rank->predicted_ms);
+    name_int(out, "kv_tokens", rank->kv_tokens);
+    name_double(out, "compute_ms", rank->compute_ms);
+    name_double(out, "wait_ms", rank->predicted_ms - rank->compute_ms);
+    name_double(out, "share", (double)rank->tokens / (double)plan->seq_len);
+    name_string(out, "model", rank->model, sizeof rank->model);
+    if (rank->max_tokens > 0)
+        name_int(out, "max_tokens", rank->max_tokens);
+    put(out, "}");
+}
+
+static void put_plan(struct json_out *out, const hcp_plan *plan)
+{
+    size_t dropped = 0;
+
+    put(out, "{\"schema\":1");
+    name_string(out, "strategy", hcp_strategy_name(plan->strategy), 16);
+    name_int(out, "seq_len", plan->seq_len);
+    name_string(out, "mask", plan->causal ? "causal" : "full", 8);
+    name_string(out, "layout", hcp_layout_name(plan->layout), 16);
+    name_string(out, "phase", "prefill", 8);
+    put_name(out, "ranks");
+    put(out, "[");
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        put_rank(out, plan, r);
+        dropped += plan->ranks[r].tokens == 0;
+    }
+    put(out, "]");
+    name_double(out, "makespan_ms", plan->makespan_ms);
+    put_name(out, "interval_ms");
+    put(out, "[");
+    put_double(out, plan->interval_lo_ms);
+    put(out, ",");
+    put_double(out, plan->interval_hi_ms);
+    put(out, "]");
+    name_double(out, "bound_ms", plan->bound_ms);
+    name_double(out, "even_ms", plan->even_ms);
+    name_double(out, "drop_ms", plan->drop_ms);
+    name_double(out, "gain_over_even", plan->gain_over_even);
+    name_string(out, "source", hcp_source_name(plan->source), 16);
+    put_name(out, "fingerprint");
+    put_hash(out, plan->fingerprint);
+    name_string(out, "decision", hcp_decision_name(plan->decision), 8);
+    name_string(out, "provider", plan->provider, sizeof plan->provider);
+    name_string(out, "dtype", plan->shape.dtype, sizeof plan->shape.dtype);
+    name_int(out, "batch", plan->shape.batch);
+    name_int(out, "heads", plan->shape.heads);
+    name_int(out, "kv_heads", plan->shape.kv_heads);
+    name_int(out, "head_dim", plan->shape.head_dim);
+    name_int(out, "tile", plan->tile);
+    if (plan->layout == HCP_LAYOUT_STRIPED)
+        name_int(out, "stripes", plan->stripes);
+    name_int(out, "dropped", (int64_t)dropped);
+    name_int(out, "critical_rank", plan->critical_rank);
+    put_name(out, "exact");
+    put(out, plan->exact ? "true" : "false");
+    name_int(out, "buffers", plan->buffers);
+    put_name(out, "barrier");
+    put(out, plan->barrier ? "true" : "false");
+    name_double(out, "link_alpha_us", plan->link_alpha_us);
+    put_name(out, "link_gbps"); /* null: infinitely fast */
+    put_double(out, plan->link_gbps > 0 ? plan->link_gbps : 1.0 / 0.0);
+    put_name(out, "models_hash");
+    put_hash(out, plan->models_hash);
+    put(out, "}");
+}
+
+hcp_status hcp_plan_to_json(const hcp_plan *plan, char *json, size_t size, size_t *needed)
+{
+    struct json_out out = {json, json ? size : 0, 0};
+
+    if (!plan || plan->size < sizeof *plan || (plan->n_ranks > 0 && !plan->ranks))
+        return HCP_STATUS_INVALID;
+    put_plan(&out, plan);
+    if (needed)
+        *needed = out.n;
+    if (out.n + 1 > out.size)
+        return HCP_STATUS_SPACE;
+    json[out.n] = 0;
+    return HCP_STATUS_OK;
+}
+
+/* FNV-1a by words of 64 bits instead of bytes, with the high half folded down so that
+ * it counts; the same on every machine. */
+static void hash_u64(uint64_t *h, uint64_t v)
+{
+    *h = (*h ^ v) * UINT64_C(0x100000001b3);
+    *h ^= *h >> 32;
+}
+
+static void hash_double(uint64_t *h, double v)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &v, sizeof bits);
+    hash_u64(h, bits);
+}
+
+/* Length first, so that two names never run together. */
+static void hash_text(uint64_t *h, const char *text, size_t max)
+{
+    size_t n = strnlen(text, max);
+
+    hash_u64(h, n);
+    for (size_t i = 0; i < n; i++)
+        hash_u64(h, (unsigned char)text[i]);
+}
+
+uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+    hash_text(&h, plan->shape.dtype, sizeof plan->shape.dtype);
+    hash_u64(&h, (uint64_t)plan->shape.batch);
+    hash_u64(&h, (uint64_t)plan->shape.heads);
+    hash_u64(&h, (uint64_t)plan->shape.kv_heads);
+    hash_u64(&h, (uint64_t)plan->shape.head_dim);
+    hash_text(&h, plan->provider, sizeof plan->provider);
+    hash_u64(&h, (uint64_t)plan->seq_len);
+    hash_u64(&h, (uint64_t)plan->causal);
+    hash_u64(&h, (uint64_t)plan->strategy);
+    hash_u64(&h, (uint64_t)plan->layout);
+    hash_u64(&h, (uint64_t)(plan->layout == HCP_LAYOUT_STRIPED ? plan->stripes : 0));
+    hash_u64(&h, (uint64_t)plan->tile);
+    hash_u64(&h, (uint64_t)plan->buffers);
+    hash_u64(&h, (uint64_t)plan->barrier);
+    hash_double(&h, plan->link_alpha_us);
+    hash_double(&h, plan->link_gbps);
+    hash_u64(&h, plan->models_hash);
+    hash_u64(&h, plan->n_ranks);
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        const hcp_plan_rank *rank = &plan->ranks[r];
+
+        /* Ranks in a row are often the same device: its name counts once. */
+        if (r > 0 && strncmp(rank->device, rank[-1].device, sizeof rank->device) == 0 &&
+            strncmp(rank->limit, rank[-1].limit, sizeof rank->limit) == 0) {
+            hash_u64(&h, UINT64_MAX);
+        } else {
+            hash_text(&h, rank->device, sizeof rank->device);
+            hash_text(&h, rank->limit, sizeof rank->limit);
+        }
+        hash_u64(&h, (uint64_t)rank->max_tokens);
+        hash_u64(&h, (uint64_t)rank->tokens);
+        hash_u64(&h, (uint64_t)rank->n_segments);
+    }
+    for (size_t i = 0; i < plan->n_segments; i++) {
+        hash_u64(&h, (uint64_t)plan->segments[i].offset);
+        hash_u64(&h, (uint64_t)plan->segments[i].length);
+    }
+    hash_double(&h, plan->makespan_ms);
+    return h;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside libhcpplan. Folder of the decision, in the order things happen:
+ *
+ *   models.c      database -> hcp_models            bind.c    ranks -> hcp_ring
+ *   api.c         hcp_plan_split and friends        answer.c  numbers beside a split
+ *   strategies.c  the six strategies                round.c   shares -> whole tiles
+ *   solve-search.c, solve-exact.c                   shares that finish first
+ *   eval.c        a split's predicted time          ring.c    the recurrence
+ *   cost.c        block times, areas, segments      plan-write.c, plan-read.c, json.c
+ *
+ * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
+ * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
+ */
+#ifndef HCP_PLAN_H
+#define HCP_PLAN_H
+#include "db/db.h"
+#include "fit/model.h"
+#include "planner/hcpplan.h"
+
+#define MAX_BUFFERS 16
+#define MAX_STRIPES 1024
+
+struct stored_model {
+    hcp_model *model;
+    uint64_t hash; /* of kind, key-independent arrays, bit for bit */
+    int stale;     /* samples changed since the fit */
+};
+
+struct hcp_models {
+    char path[512];
+    struct stored_model *stored;
+    size_t n_stored;
+    struct hcp_key *measured; /* keys with samples */
+    int32_t *sm_count;        /* of the device of each, -1 unknown */
+    size_t n_measured;
+};
+
+struct bound_rank {
+    hcp_rank spec;
+    /* by hcp_model_kind; [HCP_MODEL_BEST] is one of the others; NULL: no such model */
+    const hcp_model *model[3];
+    int32_t id[3]; /* number of that model among the ring's distinct ones */
+    uint64_t hash[3];
+    double nominal; /* advertised part of the device, in percent */
+};
+
+struct hcp_ring {
+    const hcp_models *models;
+    size_t n;
+    hcp_shape shape;
+    char provider[32];
+    int has[3];     /* every rank has a model of this kind */
+    int32_t n_ids;
+    double token_bytes; /* K and V of one token, all batches */
+    struct bound_rank *ranks;
+};
+
+/* One question about one layout with one set of models. */
+struct problem {
+    const hcp_ring *ring;
+    size_t n;
+    hcp_model_kind kind;
+    int64_t seq_len, tile;
+    int64_t tiles, rest; /* seq_len = tiles * tile + rest */
+    int causal;
+    hcp_layout layout;
+    int32_t stripes;
+    int buffers, barrier, extrapolate;
+    double alpha_ms, token_ms; /* transfer of a token's K and V */
+    const int64_t *cap;        /* tokens a rank may hold at all */
+    const int64_t *solver_cap; /* and without leaving the measured lengths */
+};
+
+static inline const hcp_model *problem_model(const struct problem *p, size_t r)
+{
+    return p->ring->ranks[r].model[p->kind];
+}
+
+/* Predicted makespan of a split. A plan that needs unmeasured lengths without leave to
+ * extrapolate loses against any that does not. */
+struct score {
+    int refused;
+    double ms;
+};
+
+#define HUGE_MS 1e300
+
+static inline int score_less(struct score a, struct score b)
+{
+    return a.refused != b.refused ? a.refused < b.refused : a.ms < b.ms;
+}
+
+/* Times of blocks seen so far, by (model, share) classes: ranks with the same model and
+ * share cost the same, so a split of many equal ranks needs few model calls. */
+struct memo {
+    int32_t n, cap, hash_size;
+    int32_t *hash;
+    int32_t *id;
+    int64_t *len;
+    double *own;
+    double *early, *late; /* [cap][cap], < 0 not computed: KV from before / after */
+    uint8_t *own_src, *early_src, *late_src; /* hcp_source */
+};
+
+/* A split cut down to its ranks with tokens, ready for the recurrence. */
+struct active {
+    int32_t m;
+    int32_t *rank; /* [m] index into the problem's ranks */
+    int64_t *len;
+    int32_t *cls;     /* [m] class in the memo */
+    int32_t *present; /* classes of this split in order of first appearance */
+    int32_t n_present;
+    int32_t *first, *last, *before, *total; /* by class */
+    int direct; /* more classes than the memo holds: block times are asked one by one */
+    uint8_t source; /* weakest of all blocks, hcp_source */
+};
+
+/* What the recurrence needs. Tables are [stride][stride] indexed by class. */
+struct ring_input {
+    int32_t m;
+    const int32_t *cls;
+    int32_t stride;
+    const double *own, *early, *late;
+    double (*ask)(const void *ctx, int32_t i, int32_t j); /* instead of early and late */
+    const void *ask_ctx;
+    const int32_t *hops;   /* [m] ranks the KV of each travels on: up to its last reader */
+    const double *send_ms; /* [m] transfer of each rank's KV, start-up included */
+    int buffers, barrier;
+};
+
+struct ring_arrays { /* [m] each; history [MAX_BUFFERS + 1][m] */
+    double *ready, *ready_next, *link_free, *history;
+};
+
+struct scratch {
+    struct memo memo;
+    struct active act;
+    struct ring_arrays ring;
+    int32_t *hops;
+    double *send_ms;
+    double *fin, *busy;           /* [n] of the last evaluated split, by rank */
+    double *whole, *peak; /* [n] throughput on the whole sequence, and at most */
+    double *speed, *weight, *ideal, *value, *value2; /* [n] */
+    double *probe; /* [4 n] by model id, of which there are at most 2 n */
+    int64_t *cap, *solver_cap, *areas;
+    int32_t *order, *slow_order; /* [n]; slow_order: slowest rank first */
+    uint8_t *allowed;
+    int64_t *tokens[5];          /* [n] each */
+};
+
+enum { /* who uses which tokens array */
+    TOK_START = 0, /* search: iteration */
+    TOK_CAND = 1,  /* search: move under trial */
+    TOK_CUR = 2,   /* solver's result */
+    TOK_OTHER = 3, /* strategies: candidate */
+    TOK_PLAN = 4   /* strategies: the answer */
+};
+
+/* api.c: text helper; returns status. */
+hcp_status plan_fail(char *text, size_t size, hcp_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* scratch.c */
+size_t scratch_bytes(size_t n);
+void scratch_carve(struct scratch *s, void *workspace, size_t n);
+
+/* cost.c: times in ms, lengths in tokens. *source is raised to the hcp_source of the
+ * answer if that is weaker. All are non-decreasing in every length. */
+double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
+                uint8_t *source);
+/* Block of own_len tokens' queries against the KV of a rank with kv_len tokens that
+ * comes earlier (1) or later (0) in the ring. 0 if nothing is visible. */
+double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_len,
+                   int64_t kv_len, int earlier, uint8_t *source);
+/* The (q_len, kv_len) calls such a block consists of, all FULL: visit each. */
+void cost_each_call(const struct problem *p, int64_t own_len, int64_t kv_len, int earlier,
+                    void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx);
+/* Attention area (query, key pairs) of each rank; sums to S (S + 1) / 2 or S^2. */
+void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas);
+/* How far each active rank's KV travels (len[m] > 0, in ring order). */
+void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *hops);
+/* Segments of all ranks in rank order; counts[r] of rank r. Returns their number; out
+ * NULL: only counts. Empty ones are left out. */
+size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t *tokens,
+                     int64_t seq_len, hcp_segment *out, int64_t *counts);
+
+/* ring.c: makespan in ms; fin and busy [m]; steps NULL or [m * m], .rank then holds
+ * the active index. */
+double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
+                double *busy, hcp_step *steps);
+
+/* eval.c */
+void memo_reset(struct memo *memo);
+/* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens). */
+struct score eval_split(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                        hcp_step *steps);
+/* Busy times alone (into s->busy) and their maximum, a lower bound of the makespan;
+ * *rough = 1 when they were estimated because every rank is a class of its own. */
+double eval_busy(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                 int *rough);
+/* Up to three ranks, without the memo. */
+struct score eval_small(const struct problem *p, int m, const int32_t *rank,
+                        const int64_t *len);
+
+/* round.c: tiles a rank may hold beside the rest (1) or not (0). */
+int64_t round_room(const struct problem *p, const int64_t *cap, size_t r, int with_rest);
+/* Tokens by weight (>= 0; 0 = none unless caps force it), whole tiles and one rest,
+ * under caps. 0, or -1 if the ranks with weight > 0 cannot hold the sequence. */
+int round_shares(const struct problem *p, struct scratch *s, const int64_t *cap,
+                 const double *weight, int64_t *tokens);
+/* Tokens by which caps fall short of the sequence; 0 = feasible. allowed NULL = all. */
+int64_t round_shortfall(const struct problem *p, const int64_t *cap,
+                        const uint8_t *allowed);
+
+/* Sorts order[n] by value[order[]], largest first, lower index first when equal. */
+void sort_descending(const double *value, int32_t *order, size_t n);
+
+/* solve-search.c: good split of the allowed ranks into out. Gives up early (returns
+ * with its start) when it cannot get below limit_ms. Infeasible: refused = 2. */
+struct score solve_search(const struct problem *p, struct scratch *s,
+                          const uint8_t *allowed, double limit_ms, int64_t *out);
+/* solve-exact.c: the best tile split over all non-empty subsets of at most three
+ * allowed ranks that beats start (whose split is in best already), else start.
+ * *exact = 0 if it ran out of nodes. */
+struct score solve_exact(const struct problem *p, const uint8_t *allowed,
+                         struct score start, int64_t *best, int *exact);
+/* Either, by the number of allowed ranks. A score not below limit_ms is no answer: out
+ * need not be its split. */
+struct score solve(const struct problem *p, struct scratch *s, const uint8_t *allowed,
+                   double limit_ms, int64_t *out, int *exact);
+
+/* strategies.c */
+struct answer {
+    hcp_layout layout;
+    const int64_t *tokens;
+    int exact;
+};
+/* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into
+ * s->whole, s->peak and s->slow_order; once a question. */
+void strategy_speeds(const struct problem *p, struct scratch *s);
+/* Decides; p is a template whose layout and kind become those of the answer. */
+hcp_status strategy_decide(struct problem *p, struct scratch *s,
+                           const hcp_question *question, char *text, size_t text_size,
+                           struct answer *out);
+/* An even split under caps. */
+struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens);
+/* Best split that leaves out the k slowest ranks, k = 1 .. n - 1; refused if none. */
+struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens);
+
+/* answer.c: everything beside the split. */
+hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct answer *a,
+                       const hcp_question *question, char *text, size_t text_size,
+                       hcp_plan *plan);
+
+/* json.c: a strict JSON reader over a string. The reading functions return 0, or -1 with
+ * a reason in error (the first one stays). */
+struct json_in {
+    const char *start, *p, *end;
+    char error[96];
+};
+int json_fail(struct json_in *in, const char *what);
+int json_literal(struct json_in *in, char c); /* skips white space, then exactly c */
+int json_peek(struct json_in *in);            /* next character after white space, or -1 */
+int json_string(struct json_in *in, char *out, size_t size); /* too long: error */
+int json_double(struct json_in *in, double *out);            /* null -> NaN */
+int json_int(struct json_in *in, int64_t min, int64_t max, int64_t *out);
+int json_skip(struct json_in *in); /* any value, nested at most 32 deep */
+/* Calls member for every member of the object that follows, with its key; keys of more
+ * than 63 characters are skipped. Duplicate keys are the caller's to refuse. */
+int json_object(struct json_in *in, int (*member)(struct json_in *in, const char *key,
+                                                  void *ctx),
+                void *ctx);
+int json_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
+               void *ctx);
+
+#endif

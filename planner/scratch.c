@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdint.h>
+#include "planner/plan.h"
+
+/* Classes the memo holds. Enough for any split of up to 128 ranks after a move of two;
+ * large groups of equal ranks need few; above 512 a table is slower than asking. */
+static int32_t memo_classes(size_t n)
+{
+    size_t c = 2 * n + 16;
+
+    return (int32_t)(c < 512 ? c : 512);
+}
+
+/* Hands out pieces of the workspace; with base 0 it only counts. */
+struct carver {
+    uintptr_t base, at;
+};
+
+static void *carve(struct carver *c, size_t count, size_t size)
+{
+    void *piece;
+
+    c->at = (c->at + 15) & ~(uintptr_t)15;
+    piece = c->base ? (void *)c->at : NULL;
+    c->at += count * size;
+    return piece;
+}
+
+#define CARVE(field, count) ((field) = carve(c, (count), sizeof *(field)))
+
+static void carve_all(struct scratch *s, struct carver *c, size_t n)
+{
+    struct memo *memo = &s->memo;
+    struct active *act = &s->act;
+    size_t k = (size_t)memo_classes(n);
+
+    memo->cap = (int32_t)k;
+    for (memo->hash_size = 64; memo->hash_size < 2 * memo->cap;)
+        memo->hash_size *= 2;
+    CARVE(memo->hash, (size_t)memo->hash_size);
+    CARVE(memo->id, k);
+    CARVE(memo->len, k);
+    CARVE(memo->own, k);
+    CARVE(memo->early, k * k);
+    CARVE(memo->late, k * k);
+    CARVE(memo->own_src, k);
+    CARVE(memo->early_src, k * k);
+    CARVE(memo->late_src, k * k);
+    CARVE(act->rank, n);
+    CARVE(act->len, n);
+    CARVE(act->cls, n);
+    CARVE(act->present, k);
+    CARVE(act->first, k);
+    CARVE(act->last, k);
+    CARVE(act->before, k);
+    CARVE(act->total, k);
+    CARVE(s->ring.ready, n);
+    CARVE(s->ring.ready_next, n);
+    CARVE(s->ring.link_free, n);
+    CARVE(s->ring.history, n * (MAX_BUFFERS + 1));
+    CARVE(s->hops, n);
+    CARVE(s->send_ms, n);
+    CARVE(s->fin, n);
+    CARVE(s->busy, n);
+    CARVE(s->whole, n);
+    CARVE(s->peak, n);
+    CARVE(s->speed, n);
+    CARVE(s->weight, n);
+    CARVE(s->ideal, n);
+    CARVE(s->value, n);
+    CARVE(s->value2, n);
+    CARVE(s->probe, 4 * n);
+    CARVE(s->cap, n);
+    CARVE(s->solver_cap, n);
+    CARVE(s->areas, n);
+    CARVE(s->order, n);
+    CARVE(s->slow_order, n);
+    CARVE(s->allowed, n);
+    for (size_t i = 0; i < sizeof s->tokens / sizeof *s->tokens; i++)
+        CARVE(s->tokens[i], n);
+}
+
+/* Bytes for n ranks, whatever the alignment of the caller's memory. */
+size_t scratch_bytes(size_t n)
+{
+    struct scratch s;
+    struct carver c = {0, 0};
+
+    carve_all(&s, &c, n);
+    return (size_t)c.at + 16;
+}
+
+/* Lays the arrays out in a workspace of scratch_bytes(n) bytes. */
+void scratch_carve(struct scratch *s, void *workspace, size_t n)
+{
+    struct carver c = {(uintptr_t)workspace, (uintptr_t)workspace};
+
+    carve_all(s, &c, n);
+    memo_reset(&s->memo);
+}

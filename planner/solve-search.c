@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+#include "planner/plan.h"
+
+/* Share weights from speeds by the closed forms of theory.md: where a rank's work is
+ * linear in its share, shares follow speed; contiguous under a causal mask, the borders
+ * are at sqrt(cumulative speed). */
+static void weights_from_speed(const struct problem *p, const double *speed,
+                               double *weight)
+{
+    double sum = 0, cum = 0, border = 0;
+
+    if (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS) {
+        memcpy(weight, speed, p->n * sizeof *weight);
+        return;
+    }
+    for (size_t r = 0; r < p->n; r++)
+        sum += speed[r];
+    for (size_t r = 0; r < p->n; r++) {
+        double next;
+
+        cum += speed[r];
+        next = sqrt(cum / sum);
+        weight[r] = speed[r] > 0 ? next - border : 0;
+        border = next;
+    }
+}
+
+/* Speeds to begin with: a square block of an average share. One model call a model. */
+static void first_speeds(const struct problem *p, struct scratch *s,
+                         const uint8_t *allowed, double *speed)
+{
+    int64_t m = 0, len;
+
+    for (size_t r = 0; r < p->n; r++)
+        m += allowed[r];
+    len = p->seq_len / m > p->tile ? p->seq_len / m : p->tile;
+    for (int32_t id = 0; id < p->ring->n_ids; id++)
+        s->probe[id] = -1;
+    for (size_t r = 0; r < p->n; r++) {
+        double *known = &s->probe[p->ring->ranks[r].id[p->kind]];
+
+        speed[r] = 0;
+        if (!allowed[r])
+            continue;
+        if (*known < 0)
+            *known = (double)len * (double)len /
+                     hcp_model_block_ms(problem_model(p, r), 0, len, len, NULL);
+        speed[r] = *known;
+    }
+}
+
+/* Repeats "speed = area / time in this very split, shares from speeds" until the split
+ * stands still: equal finish times where waiting does not matter. Leaves the best split
+ * seen (by busy time) in out; returns its busy time or -1 if infeasible. */
+static double equalise(const struct problem *p, struct scratch *s,
+                       const uint8_t *allowed, int64_t *out)
+{
+    int64_t *tokens = s->tokens[TOK_START];
+    double *speed = s->speed, least = -1;
+
+    first_speeds(p, s, allowed, speed);
+    for (int round = 0; round < 6; round++) {
+        double most, fewest = -1;
+        int rough;
+
+        weights_from_speed(p, speed, s->weight);
+        if (round_shares(p, s, p->solver_cap, s->weight, tokens))
+            return -1;
+        if (round > 0 && memcmp(tokens, out, p->n * sizeof *tokens) == 0)
+            break;
+        most = eval_busy(p, s, tokens, &rough);
+        if (least < 0 || most < least) {
+            least = most;
+            memcpy(out, tokens, p->n * sizeof *tokens);
+        }
+        cost_areas(p, tokens, s->areas);
+        for (size_t r = 0; r < p->n; r++) {
+            if (tokens[r] == 0)
+                continue;
+            speed[r] = (double)s->areas[r] / s->busy[r];
+            fewest = fewest < 0 || s->busy[r] < fewest ? s->busy[r] : fewest;
+        }
+        if (most - fewest <= most / 1024)
+            break;
+    }
+    return least;
+}
+
+/* How many splits the local search may evaluate: an evaluation costs m^2 steps. */
+static int budget_of(int64_t m)
+{
+    if (m <= 8)
+        return 64;
+    if (m <= 64)
+        return 32;
+    return m <= 256 ? 8 : 1;
+}
+
+struct search {
+    const struct problem *p;
+    struct scratch *s;
+    const uint8_t *allowed;
+    int64_t *best, *cand;
+    struct score score;
+    double *fin, *busy; /* of best, kept apart from the scratch's */
+    int32_t critical;
+    int budget;
+};
+
+static void keep(struct search *q, struct score score)
+{
+    q->score = score;
+    memcpy(q->fin, q->s->fin, q->p->n * sizeof *q->fin);
+    memcpy(q->busy, q->s->busy, q->p->n * sizeof *q->busy);
+    q->critical = 0;
+    for (size_t r = 1; r < q->p->n; r++)
+        if (q->fin[r] > q->fin[q->critical])
+            q->critical = (int32_t)r;
+}
+
+/* Evaluates q->cand; 1 if it became the best. */
+static int attempt(struct search *q)
+{
+    struct score score;
+
+    q->budget--;
+    score = eval_split(q->p, q->s, q->cand, NULL);
+    if (!score_less(score, q->score))
+        return 0;
+    memcpy(q->best, q->cand, q->p->n * sizeof *q->best);
+    keep(q, score);
+    return 1;
+}
+
+/* Moves `tiles` tiles from a rank to another if both can; 1 if the split got better. */
+static int move(struct search *q, size_t from, size_t to, int64_t tiles)
+{
+    const struct problem *p = q->p;
+    int64_t has = q->best[from] / p->tile, tokens;
+
+    if (has < tiles)
+        tiles = has;
+    tokens = tiles * p->tile;
+    if (from == to || tiles == 0 || !q->allowed[to] ||
+        q->best[to] + tokens > p->solver_cap[to])
+        return 0;
+    /* The receiver alone would need longer than the best plan: no need to look. Half
+     * its average cost a tile is a careful guess of what the move adds. */
+    if (!q->score.refused && q->best[to] > 0 &&
+        q->busy[to] * (1 + 0.5 * (double)tokens / (double)q->best[to]) >= q->score.ms)
+        return 0;
+    memcpy(q->cand, q->best, p->n * sizeof *q->cand);
+    q->cand[from] -= tokens;
+    q->cand[to] += tokens;
+    return attempt(q);
+}
+
+/* The short remainder moves to the critical rank in exchange for a tile. */
+static int move_rest(struct search *q)
+{
+    const struct problem *p = q->p;
+    size_t c = (size_t)q->critical, holder = p->n;
+
+    for (size_t r = 0; r < p->n; r++)
+        if (q->best[r] % p->tile)
+            holder = r;
+    if (holder == p->n || holder == c || q->best[c] < p->tile ||
+        q->best[holder] + p->tile - p->rest > p->solver_cap[holder])
+        return 0;
+    memcpy(q->cand, q->best, p->n * sizeof *q->cand);
+    q->cand[c] += p->rest - p->tile;
+    q->cand[holder] += p->tile - p->rest;
+    return attempt(q);
+}
+
+/* From the rank that finishes last, then from the one with most tokens (whose KV makes
+ * others wait), to those that are busy least. */
+static int improve(struct search *q, int64_t tiles)
+{
+    const struct problem *p = q->p;
+    size_t donors[2] = {(size_t)q->critical, 0};
+    int tries = p->n <= 8 ? (int)p->n : 4;
+
+    for (size_t r = 1; r < p->n; r++)
+        if (q->best[r] > q->best[donors[1]])
+            donors[1] = r;
+    for (int d = 0; d < 2; d++) {
+        double above = -1; /* receivers in order of (busy, rank), without sorting */
+        size_t above_rank = 0;
+
+        if (d == 1 && donors[1] == donors[0])
+            break;
+        for (int t = 0; t < tries && q->budget > 0; t++) {
+            size_t pick = p->n;
+
+            for (size_t r = 0; r < p->n; r++) {
+                int later = q->busy[r] > above ||
+                            (q->busy[r] == above && r > above_rank);
+
+                /* In large groups, bringing a rank back in is not worth the tries. */
+                if (later && q->allowed[r] && (q->best[r] > 0 || p->n <= 8) &&
+                    (pick == p->n || q->busy[r] < q->busy[pick]))
+                    pick = r;
+            }
+            if (pick == p->n)
+                break;
+            above = q->busy[pick];
+            above_rank = pick;
+            if (move(q, donors[d], pick, tiles))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+struct score solve_search(const struct problem *p, struct scratch *s,
+                          const uint8_t *allowed, double limit_ms, int64_t *out)
+{
+    struct search q = {.p = p,
+                       .s = s,
+                       .allowed = allowed,
+                       .best = out,
+                       .cand = s->tokens[TOK_CAND],
+                       .fin = s->weight,
+                       .busy = s->value2};
+    int64_t m = 0, step = 1;
+    double busy = equalise(p, s, allowed, out);
+
+    if (busy < 0)
+        return (struct score){2, 0};
+    for (size_t r = 0; r < p->n; r++)
+        m += out[r] > 0;
+    if (!s->act.direct && busy * 0.95 >= limit_ms)
+        return (struct score){1, busy}; /* no split of these ranks gets there */
+    q.budget = budget_of(m);
+    keep(&q, eval_split(p, s, out, NULL));
+    while (step * 8 * m <= p->tiles)
+        step *= 2;
+    for (; step > 0 && q.budget > 0; step /= 2)
+        while (q.budget > 0 && improve(&q, step))
+            ;
+    if (p->rest > 0 && q.budget > 0)
+        move_rest(&q);
+    return q.score;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include "planner/plan.h"
+
+/* A split under trial goes into TOK_OTHER (by rule) or TOK_CUR (by the solver); the
+ * fastest of all so far is in TOK_PLAN. */
+
+static double total_area(const struct problem *p)
+{
+    double s = (double)p->seq_len;
+
+    return p->causal ? s * (s + 1) / 2 : s * s;
+}
+
+static double throughput(const struct problem *p, size_t r, int causal, int64_t len)
+{
+    double l = (double)len, area = causal ? l * (l + 1) / 2 : l * l;
+
+    return area / hcp_model_block_ms(problem_model(p, r), causal, len, len, NULL);
+}
+
+/* On the whole sequence; without leave to extrapolate, on the nearest measured length. */
+static double whole_speed(const struct problem *p, size_t r)
+{
+    int64_t q_min, q_max, kv_min, kv_max, len = p->seq_len;
+
+    hcp_model_hull(problem_model(p, r), p->causal, &q_min, &q_max, &kv_min, &kv_max);
+    if (!p->extrapolate && q_max > 0 && kv_max > 0) {
+        len = len < q_max ? len : q_max;
+        len = len < kv_max ? len : kv_max;
+        len = len > q_min ? len : q_min;
+        len = len > kv_min ? len : kv_min;
+    }
+    return throughput(p, r, p->causal, len);
+}
+
+/* The most a rank can be expected to do in any split: the largest throughput on blocks
+ * between an even share and the whole. Bounds what a subset of ranks can reach; the
+ * margin for what lies between the probes is in hopeless(). */
+static double peak_speed(const struct problem *p, size_t r, double whole)
+{
+    int64_t part = p->seq_len / (int64_t)p->n;
+    int64_t lens[3] = {p->seq_len, p->seq_len / 2, part > p->tile ? part : p->tile};
+    double most = whole;
+
+    for (int i = 0; i < 3; i++) {
+        for (int causal = 0; causal <= p->causal; causal++) {
+            double v = lens[i] > 0 ? throughput(p, r, causal, lens[i]) : 0;
+
+            most = v > most ? v : most;
+        }
+    }
+    return most;
+}
+
+void strategy_speeds(const struct problem *p, struct scratch *s)
+{
+    double *whole = s->probe, *peak = s->probe + 2 * p->n;
+
+    for (int32_t id = 0; id < p->ring->n_ids; id++)
+        whole[id] = -1;
+    for (size_t r = 0; r < p->n; r++) {
+        int32_t id = p->ring->ranks[r].id[p->kind];
+
+        if (whole[id] < 0) {
+            whole[id] = whole_speed(p, r);
+            peak[id] = peak_speed(p, r, whole[id]);
+        }
+        s->whole[r] = whole[id];
+        s->peak[r] = peak[id];
+        s->slow_order[r] = (int32_t)r;
+    }
+    /* Slowest first; of equal ranks the later is left out first. */
+    sort_descending(s->whole, s->slow_order, p->n);
+    for (size_t i = 0, j = p->n - 1; i < j; i++, j--) {
+        int32_t swap = s->slow_order[i];
+
+        s->slow_order[i] = s->slow_order[j];
+        s->slow_order[j] = swap;
+    }
+}
+
+/* Can these ranks not get below a time, whatever the split? 10 % margin, see above. */
+static int hopeless(const struct problem *p, double peak_sum, double limit_ms)
+{
+    return total_area(p) >= 1.1 * peak_sum * limit_ms;
+}
+
+/* ---- rules ---- */
+
+enum rule { RULE_EVEN, RULE_NOMINAL, RULE_PROPORTIONAL };
+
+static int share_by_rule(const struct problem *p, struct scratch *s, enum rule rule,
+                         int64_t *tokens)
+{
+    for (size_t r = 0; r < p->n; r++)
+        s->weight[r] = rule == RULE_EVEN      ? 1
+                       : rule == RULE_NOMINAL ? p->ring->ranks[r].nominal
+                                              : s->whole[r];
+    return round_shares(p, s, p->cap, s->weight, tokens);
+}
+
+struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens)
+{
+    if (share_by_rule(p, s, RULE_EVEN, tokens))
+        return (struct score){2, 0};
+    return eval_split(p, s, tokens, NULL);
+}
+
+struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens)
+{
+    struct score best = {2, 0}, score;
+    double peak = 0;
+    int exact;
+
+    for (size_t r = 0; r < p->n; r++) {
+        s->allowed[r] = 1;
+        peak += s->peak[r];
+    }
+    for (size_t k = 0; k + 1 < p->n; k++) {
+        size_t out = (size_t)s->slow_order[k];
+
+        s->allowed[out] = 0;
+        peak -= s->peak[out];
+        if (!best.refused && hopeless(p, peak, best.ms))
+            break;
+        score = solve(p, s, s->allowed, best.refused ? HUGE_MS : best.ms, tokens, &exact);
+        if (score_less(score, best))
+            best = score;
+        if (exact) /* over all subsets of what is left */
+            break;
+    }
+    return best;
+}
+
+/* ---- best ---- */
+
+struct contest {
+    struct problem *p;
+    struct scratch *s;
+    struct score score;
+    struct answer answer;
+};
+
+static void enter(struct contest *c, struct score score, const int64_t *tokens, int exact)
+{
+    if (!score_less(score, c->score))
+        return;
+    c->score = score;
+    c->answer.layout = c->p->layout;
+    c->answer.exact = exact;
+    memcpy(c->s->tokens[TOK_PLAN], tokens, c->p->n * sizeof *tokens);
+}
+
+static double limit_of(const struct contest *c)
+{
+    return c->score.refused ? HUGE_MS : c->score.ms;
+}
+
+static void enter_subset(struct contest *c)
+{
+    int exact;
+    struct score score =
+        solve(c->p, c->s, c->s->allowed, limit_of(c), c->s->tokens[TOK_CUR], &exact);
+
+    enter(c, score, c->s->tokens[TOK_CUR], 0);
+}
+
+/* Leaving ranks out: up to 8 ranks every subset, above that the slowest ones. */
+static void enter_subsets(struct contest *c)
+{
+    const struct problem *p = c->p;
+    struct scratch *s = c->s;
+    double peak = 0;
+
+    if (p->n <= 8) {
+        for (int set = (1 << p->n) - 2; set > 0; set--) {
+            peak = 0;
+            for (size_t r = 0; r < p->n; r++) {
+                s->allowed[r] = set >> r & 1;
+                peak += s->allowed[r] ? s->peak[r] : 0;
+            }
+            if (!hopeless(p, peak, limit_of(c)))
+                enter_subset(c);
+        }
+        return;
+    }
+    for (size_t r = 0; r < p->n; r++) {
+        s->allowed[r] = 1;
+        peak += s->peak[r];
+    }
+    for (size_t k = 0; k + 1 < p->n; k++) {
+        s->allowed[s->slow_order[k]] = 0;
+        peak -= s->peak[s->slow_order[k]];
+        if (hopeless(p, peak, limit_of(c)))
+            break;
+        enter_subset(c);
+    }
+}
+
+static void enter_rule(struct contest *c, enum rule rule)
+{
+    int64_t *tokens = c->s->tokens[TOK_OTHER];
+    int rough;
+
+    if (share_by_rule(c->p, c->s, rule, tokens))
+        return;
+    /* Busy time alone is a lower bound and much cheaper than the recurrence. */
+    if (c->p->n > 8 && eval_busy(c->p, c->s, tokens, &rough) >= limit_of(c) && !rough)
+        return;
+    enter(c, eval_split(c->p, c->s, tokens, NULL), tokens, 0);
+}
+
+static int same_models(const struct hcp_ring *ring, hcp_model_kind kind)
+{
+    for (size_t r = 0; r < ring->n; r++)
+        if (ring->ranks[r].model[kind] != ring->ranks[r].model[HCP_MODEL_BEST])
+            return 0;
+    return 1;
+}
+
+/* What the solver would choose by other models, judged by the best ones. */
+static void enter_kind(struct contest *c, hcp_model_kind kind)
+{
+    struct problem other = *c->p;
+    int exact;
+
+    if (!c->p->ring->has[kind] || same_models(c->p->ring, kind))
+        return;
+    other.kind = kind;
+    memset(c->s->allowed, 1, c->p->n);
+    if (solve(&other, c->s, c->s->allowed, HUGE_MS, c->s->tokens[TOK_CUR], &exact)
+            .refused < 2)
+        enter(c, eval_split(c->p, c->s, c->s->tokens[TOK_CUR], NULL),
+              c->s->tokens[TOK_CUR], 0);
+}
+
+static void enter_layout(struct contest *c, hcp_layout layout)
+{
+    struct score score;
+    int exact;
+
+    c->p->layout = layout;
+    memo_reset(&c->s->memo);
+    memset(c->s->allowed, 1, c->p->n);
+    score = solve(c->p, c->s, c->s->allowed, limit_of(c), c->s->tokens[TOK_CUR], &exact);
+    enter(c, score, c->s->tokens[TOK_CUR], exact);
+    if (exact && !score.refused) /* nothing in this layout is faster */
+        return;
+    enter_rule(c, RULE_EVEN);
+    enter_rule(c, RULE_NOMINAL);
+    enter_rule(c, RULE_PROPORTIONAL);
+    enter_kind(c, HCP_MODEL_LUT);
+    enter_kind(c, HCP_MODEL_POLY);
+    enter_subsets(c);
+}
+
+static void decide_best(struct contest *c, hcp_layout layout)
+{
+    if (layout != HCP_LAYOUT_AUTO) {
+        enter_layout(c, layout);
+    } else if (!c->p->causal) {
+        enter_layout(c, HCP_LAYOUT_CONTIGUOUS);
+    } else {
+        enter_layout(c, HCP_LAYOUT_ZIGZAG);
+        enter_layout(c, HCP_LAYOUT_CONTIGUOUS);
+        enter_layout(c, HCP_LAYOUT_STRIPED);
+    }
+}
+
+static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text,
+                              size_t text_size)
+{
+    const struct hcp_ring *ring = c->p->ring;
+    struct problem other = *c->p;
+    int64_t *tokens = c->s->tokens[TOK_CUR];
+    int exact;
+
+    for (size_t r = 0; r < ring->n; r++) {
+        const hcp_rank *spec = &ring->ranks[r].spec;
+
+        if (!ring->ranks[r].model[kind])
+            return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
+                             "no %s model of '%s%s%s' (rank %zu, %s) in %s; run 'hcp-plan "
+                             "fit --db %s'",
+                             kind == HCP_MODEL_LUT ? "lut" : "poly", spec->device,
+                             spec->limit[0] ? "@" : "", spec->limit, r, ring->provider,
+                             ring->models->path, ring->models->path);
+    }
+    other.kind = kind;
+    memset(c->s->allowed, 1, c->p->n);
+    solve(&other, c->s, c->s->allowed, HUGE_MS, tokens, &exact);
+    enter(c, eval_split(c->p, c->s, tokens, NULL), tokens,
+          exact && same_models(ring, kind));
+    return HCP_STATUS_OK;
+}
+
+hcp_status strategy_decide(struct problem *p, struct scratch *s,
+                           const hcp_question *question, char *text, size_t text_size,
+                           struct answer *out)
+{
+    struct contest c = {.p = p, .s = s, .score = {3, 0}};
+    hcp_status status = HCP_STATUS_OK;
+
+    p->layout = question->layout;
+    if (p->layout == HCP_LAYOUT_AUTO)
+        p->layout = p->causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
+    switch (question->strategy) {
+    case HCP_STRATEGY_EVEN:
+    case HCP_STRATEGY_NOMINAL:
+    case HCP_STRATEGY_PROPORTIONAL:
+        if (share_by_rule(p, s, (enum rule)question->strategy, s->tokens[TOK_PLAN]) == 0)
+            c.score.refused = 0;
+        c.answer.layout = p->layout;
+        break;
+    case HCP_STRATEGY_LUT:
+        status = decide_kind(&c, HCP_MODEL_LUT, text, text_size);
+        break;
+    case HCP_STRATEGY_POLY:
+        status = decide_kind(&c, HCP_MODEL_POLY, text, text_size);
+        break;
+    default:
+        decide_best(&c, question->layout);
+    }
+    if (status)
+        return status;
+    if (c.score.refused >= 2)
+        return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
+                         "no split under these caps in tiles of %lld tokens",
+                         (long long)p->tile);
+    p->layout = c.answer.layout;
+    c.answer.tokens = s->tokens[TOK_PLAN];
+    *out = c.answer;
+    return HCP_STATUS_OK;
+}
