@@ -61,7 +61,7 @@ int hcp_fitted_head(struct hcp_fitted *f, const struct hcp_samples *s, const cha
     snprintf(f->row.kind, sizeof f->row.kind, "%s", kind);
     snprintf(f->row.origin, sizeof f->row.origin, "%s", s->origin);
     f->row.format = HCP_MODEL_FORMAT;
-    double *shape = hcp_fitted_array(f, "shape", 6),
+    double *shape = hcp_fitted_array(f, "shape", 7),
            *hull = hcp_fitted_array(f, "hull", 6);
     if (!shape || !hull)
         return -1;
@@ -71,6 +71,7 @@ int hcp_fitted_head(struct hcp_fitted *f, const struct hcp_samples *s, const cha
     shape[3] = (double)s->waves.sm;
     shape[4] = s->waves.rho;
     shape[5] = s->waves.lambda;
+    shape[6] = s->waves.first;
     hull_of(s->full, s->n_full, hull, 1);
     hull_of(s->square, s->n_square, hull + 4, 0);
     return 0;

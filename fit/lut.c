@@ -93,17 +93,22 @@ static int fits_tile(const struct hcp_samples *s, int64_t tile)
 
 struct candidate {
     int64_t tile; /* 0: the key's own */
-    double rho, lambda;
+    double rho, lambda, first;
 };
+
+static struct hcp_waves waves_of(const struct hcp_samples *s, const struct candidate *c)
+{
+    return (struct hcp_waves){s->waves.ctas, s->waves.sm, c->rho, c->lambda, c->first};
+}
 
 /* Mean score over keys, every cell counting once. grid[k] is built on the tile. */
 static double pooled(const struct hcp_samples *s, const struct hcp_grid *grid, int n,
-                     double rho, double lambda)
+                     const struct candidate *c)
 {
     double sum = 0.0;
     int total = 0;
     for (int k = 0; k < n; k++) {
-        struct hcp_waves w = {s[k].waves.ctas, s[k].waves.sm, rho, lambda};
+        struct hcp_waves w = waves_of(&s[k], c);
         int cells;
         if (s[k].waves.sm < 1 || s[k].n_full < 3)
             continue;
@@ -112,6 +117,28 @@ static double pooled(const struct hcp_samples *s, const struct hcp_grid *grid, i
         total += cells;
     }
     return total ? sum / total : NAN;
+}
+
+/* The best of a fixed set on grids of one tile; *least is its score. */
+static void try_waves(const struct hcp_samples *s, const struct hcp_grid *grid, int n,
+                      int64_t tile, struct candidate *best, double *least)
+{
+    static const double rho[] = {0.5, 0.54, 0.58, 0.62, 0.66, 0.7, 0.8, 0.9, 1.0};
+    static const double lambda[] = {0.5, 0.75, 0.9, 0.95};
+    /* half a tile in pairs looks much like a whole one: a smaller tile has to be
+     * clearly better */
+    double factor = tile == best->tile ? 1.0 : 0.97;
+    for (int r = 0; r < 9; r++)
+        for (int l = 0; l < 4; l++)
+            for (int first = 0; first < 2; first++) {
+                struct candidate c = {tile, rho[r], lambda[l], first};
+                double p = pooled(s, grid, n, &c);
+                if (!(p < factor * *least))
+                    continue;
+                *least = p;
+                *best = c;
+                factor = 1.0;
+            }
 }
 
 static int build_all(const struct hcp_samples *s, int n, int64_t tile,
@@ -126,63 +153,63 @@ static int build_all(const struct hcp_samples *s, int n, int64_t tile,
     return HCP_OK;
 }
 
+/* It has to pay clearly, and for each limit, before a plan may lean on it. */
+static int use_waves(struct hcp_samples *s, struct hcp_grid *grid, int n,
+                     const struct candidate *best, struct hcp_err *err)
+{
+    static const struct candidate none = {0, 0.5, 0.0, 0.0};
+    int code = build_all(s, n, best->tile, grid, err);
+    for (int k = 0; k < n && !code; k++) {
+        struct hcp_waves with = waves_of(&s[k], best), without = waves_of(&s[k], &none);
+        int cells;
+        if (best->tile) {
+            s[k].tile_q = best->tile;
+            s[k].tile_q_known = 1;
+            hcp_note(s[k].note, sizeof s[k].note, "query tile %lld found from its waves",
+                     (long long)best->tile);
+        }
+        if (s[k].waves.sm > 0 &&
+            !(score(&grid[k], &with, &cells) > 1.1 * score(&grid[k], &without, &cells)))
+            s[k].waves = with;
+    }
+    return code;
+}
+
+static void free_all(struct hcp_grid *grid, int n)
+{
+    for (int k = 0; k < n; k++)
+        hcp_grid_free(&grid[k]);
+}
+
 int hcp_waves_search(struct hcp_samples *s, int n, struct hcp_err *err)
 {
-    static const double rho[] = {0.5, 0.54, 0.58, 0.62, 0.66, 0.7, 0.8, 0.9, 1.0};
-    static const double lambda[] = {0.5, 0.75, 0.9, 0.95};
-    static const int64_t tiles[] = {0, 64, 128, 256};
-    struct candidate best = {0, 0.5, 0.0};
+    static const int64_t tiles[] = {256, 128, 64};
+    struct candidate best = {0, 0.5, 0.0, 0.0};
     struct hcp_grid *grid = calloc((size_t)n + 1, sizeof *grid);
     if (!grid)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    int unknown = 1, code = HCP_OK;
-    double none = NAN, least = NAN;
+    int unknown = 1;
     for (int k = 0; k < n; k++)
         unknown &= !s[k].tile_q_known;
-    for (int t = 0; t < (unknown ? 4 : 1) && !code; t++) {
+    int code = build_all(s, n, 0, grid, err);
+    double none = code ? NAN : pooled(s, grid, n, &best), least = none;
+    if (!code && !unknown)
+        try_waves(s, grid, n, 0, &best, &least);
+    free_all(grid, n);
+    for (int t = 0; t < 3 && unknown && !code; t++) { /* a wave of unknown tiles */
         int fits = 1;
         for (int k = 0; k < n; k++)
-            fits &= !tiles[t] || fits_tile(&s[k], tiles[t]);
+            fits &= fits_tile(&s[k], tiles[t]);
         if (!fits)
             continue;
         code = build_all(s, n, tiles[t], grid, err);
-        if (!code && t == 0)
-            none = least = pooled(s, grid, n, 0.5, 0.0);
-        /* without a tile (1) a wave has no meaning */
-        for (int r = 0; r < 9 && !code && (tiles[t] || !unknown); r++)
-            for (int l = 0; l < 4; l++) {
-                double p = pooled(s, grid, n, rho[r], lambda[l]);
-                if (p < least) {
-                    least = p;
-                    best = (struct candidate){tiles[t], rho[r], lambda[l]};
-                }
-            }
-        for (int k = 0; k < n; k++)
-            hcp_grid_free(&grid[k]);
+        if (!code)
+            try_waves(s, grid, n, tiles[t], &best, &least);
+        free_all(grid, n);
     }
-    /* It has to pay clearly, and for each limit, before a plan may lean on it. */
-    double enough = best.tile ? 0.8 : 0.9;
-    if (!code && best.lambda > 0 && least < enough * none) {
-        code = build_all(s, n, best.tile, grid, err);
-        for (int k = 0; k < n && !code; k++) {
-            int cells;
-            struct hcp_waves flat = {s[k].waves.ctas, s[k].waves.sm, 0.5, 0.0};
-            struct hcp_waves w = {flat.ctas, flat.sm, best.rho, best.lambda};
-            if (best.tile) {
-                s[k].tile_q = best.tile;
-                s[k].tile_q_known = 1;
-                hcp_note(s[k].note, sizeof s[k].note,
-                         "query tile %lld found from its waves", (long long)best.tile);
-            }
-            if (s[k].waves.sm < 1)
-                continue;
-            double with = score(&grid[k], &w, &cells);
-            if (!(with > 1.1 * score(&grid[k], &flat, &cells)))
-                s[k].waves = w;
-        }
-    }
-    for (int k = 0; k < n; k++)
-        hcp_grid_free(&grid[k]);
+    if (!code && best.lambda > 0 && least < (unknown ? 0.8 : 0.9) * none)
+        code = use_waves(s, grid, n, &best, err);
+    free_all(grid, n);
     free(grid);
     return code;
 }
@@ -290,9 +317,9 @@ int hcp_lut_fit(const struct hcp_samples *s, const double *fill, struct hcp_fitt
     if (failed)
         return hcp_fail(err, HCP_FAILED, "out of memory");
     if (s->waves.lambda > 0)
-        snprintf(out->terms, sizeof out->terms,
-                 "waves of %lld SMs, rho %.2f, lambda %.2f", (long long)s->waves.sm,
-                 s->waves.rho, s->waves.lambda);
+        snprintf(out->terms, sizeof out->terms, "waves/%lld, alone %.2f, steps %.2f%s",
+                 (long long)s->waves.sm, s->waves.rho, s->waves.lambda,
+                 s->waves.first > 0 ? "" : " after the first");
     else
         snprintf(out->terms, sizeof out->terms, "linear");
     return HCP_OK;

@@ -17,6 +17,9 @@ void hcp_wave_axis_init(struct hcp_wave_axis *axis, const struct hcp_waves *wave
     axis->lambda = known ? waves->lambda : 0.0;
     axis->rest = 1.0 - axis->lambda;
     axis->rest_base = axis->two_rho - 1.0;
+    double step = known && waves->first > 0 ? axis->lambda : 0.0;
+    axis->first_base = axis->two_rho * step;
+    axis->first_slope = axis->two_rho * (1.0 - step);
 }
 
 int hcp_axis_init(struct hcp_axis *axis, const int64_t *tiles, int n, int64_t last,

@@ -5,7 +5,7 @@
  *
  * Arrays of both kinds ("lut", "poly"), doubles:
  *   shape   tile_q, tile_kv, CTAs a query tile launches (heads * batch), SMs seen
- *           (0 unknown), rho, lambda        see struct hcp_waves
+ *           (0 unknown), rho, lambda, first see struct hcp_waves
  *   hull    q_min, q_max, kv_min, kv_max of the full cells (0s: none),
  *           s_min, s_max of the causal squares (0s: none)    in tokens
  *   error   n x 3: up to this time in ms, lo, hi (relative); the last row is for
@@ -40,17 +40,18 @@ enum {
  * blocks; wave number k holds `sm` of them. An SM that runs one block alone needs
  * rho times as long as for a pair of them, so k waves cost 2*(k/2) + (k odd ? 2 rho
  * : 0) units: rho 0.5 is one block a time, 1 is pairs only. lambda blends that
- * staircase with continuous work (0 = none). The first wave is continuous: kernels
- * split keys there. sm = 0: unknown, continuous. */
+ * staircase with continuous work (0 = none). The first wave is a step like the others
+ * (first 1), or continuous (0): that of kernels that split the keys when query tiles
+ * do not fill the device. sm = 0: unknown, continuous. */
 struct hcp_waves {
     int64_t ctas, sm;
-    double rho, lambda;
+    double rho, lambda, first;
 };
 
 /* Query tiles -> position on the wave axis (units of a wave), strictly increasing. */
 struct hcp_wave_axis {
     int64_t ctas, sm;
-    double inv_sm, two_rho, lambda, rest, rest_base;
+    double inv_sm, two_rho, lambda, rest, rest_base, first_base, first_slope;
 };
 void hcp_wave_axis_init(struct hcp_wave_axis *axis, const struct hcp_waves *waves);
 
@@ -66,7 +67,7 @@ static inline double hcp_wave_position(const struct hcp_wave_axis *a, int64_t ti
     int64_t blocks = tiles * a->ctas;
     double w = (double)blocks * a->inv_sm;
     if (blocks <= a->sm)
-        return a->two_rho * w;
+        return a->first_base + a->first_slope * w;
     int64_t k = hcp_waves_ceil(blocks, a->sm, a->inv_sm);
     double stairs = (double)(k & ~(int64_t)1) + (k & 1 ? a->two_rho : 0.0);
     return a->lambda * stairs + a->rest * (w + a->rest_base);

@@ -48,15 +48,16 @@ static int read_common(hcp_model *m, const struct hcp_named_array *arrays, size_
                        struct hcp_err *err)
 {
     const struct hcp_named_array *a = find(arrays, n, "shape");
-    if (!a || a->n != 6)
+    if (!a || a->n != 7)
         return damaged(&m->row, "shape", "is missing or short", err);
     m->tile_q = whole(a->v[0], 1, 1 << 20);
     m->tile_kv = whole(a->v[1], 1, 1 << 20);
     struct hcp_waves waves = {whole(a->v[2], 0, 1 << 20), whole(a->v[3], 0, 1 << 20),
-                              a->v[4], a->v[5]};
+                              a->v[4], a->v[5], a->v[6]};
     if (m->tile_q < 0 || m->tile_kv < 0 || waves.ctas < 0 || waves.sm < 0 ||
         !(waves.rho >= 0.5 && waves.rho <= 1.0) ||
-        !(waves.lambda >= 0.0 && waves.lambda <= 0.99))
+        !(waves.lambda >= 0.0 && waves.lambda <= 0.99) ||
+        !(waves.first == 0.0 || waves.first == 1.0))
         return damaged(&m->row, "shape", "has a value out of range", err);
     hcp_wave_axis_init(&m->waves, &waves);
     if (waves.sm > 0 && waves.ctas > 0 && waves.lambda > 0)
