@@ -6,7 +6,8 @@
 #define HCP_CONFORMANCE_CASE_H
 #include "kernels/conformance.h"
 
-/* Scores: about normal; all in about -200 +- 3 (L < -100); the same above zero. */
+/* Scores: about normal; about -200 +- 10 (so that L < -100); the same above zero. */
+enum { CF_FAR_SCORE = 200 };
 typedef enum cf_inputs { CF_NORMAL, CF_LOW_SCORES, CF_HIGH_SCORES } cf_inputs;
 
 typedef struct cf_spec {
@@ -54,6 +55,9 @@ int cf_upload(cf_context *c, cf_tensor *t);
 /* Copies back; *intact = 0 if a margin was written to. */
 int cf_download(cf_context *c, cf_tensor *t, int *intact);
 
+/* Whether n bytes of a host image still are what they were filled with. */
+int cf_is_poison(const char *p, int64_t n);
+
 /* Elements from the first to the last of a strided tensor. */
 int64_t cf_extent(const int64_t stride[3], int64_t batch, int64_t heads, int64_t len,
                   int64_t head_dim);
@@ -64,8 +68,8 @@ int cf_make_inputs(cf_context *c, const hcp_attn_problem *p, cf_inputs kind,
 /* Scratch of hcp_reference_row() for this problem; NULL without memory. */
 double *cf_reference_scratch(cf_context *c, const hcp_attn_problem *p);
 
-/* Bound of kernels' relative Frobenius error for a dtype. */
-double cf_o_bound(int32_t dtype);
+/* Bound of kernels' relative Frobenius error for a dtype and kind of inputs. */
+double cf_o_bound(int32_t dtype, cf_inputs kind);
 /* |L - ref| over its bound; 0 if both are -inf, infinite if one is or any is NaN. */
 double cf_lse_excess(double lse, double ref);
 

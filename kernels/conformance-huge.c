@@ -50,9 +50,9 @@ static void compare_last_head(const hcp_attn_problem *p, void *const host[5],
         out->rows_compared++;
     }
     out->o_error = sqrt(error / total);
-    if (!(out->o_error <= cf_o_bound(p->dtype)))
+    if (!(out->o_error <= cf_o_bound(p->dtype, CF_NORMAL)))
         cf_fail(out, "O of the last head is off by %.2e relative, more than %.0e",
-                out->o_error, cf_o_bound(p->dtype));
+                out->o_error, cf_o_bound(p->dtype, CF_NORMAL));
 }
 
 int cf_run_huge(cf_context *c, int which, hcp_conformance_case *out)
