@@ -1,1 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
+# What measures, apart from the commands: tests link it too. Programs link
+# profiler/libhcpprofcuda.a and kernels/libhcpcuda.a after it when HAVE_CUDA.
+noinst_LTLIBRARIES += profiler/libhcpprofiler.la
+profiler_libhcpprofiler_la_SOURCES = \
+	profiler/bench.c profiler/bench.h profiler/check.c profiler/check.h \
+	profiler/device.c profiler/device.h profiler/device-cpu.c \
+	profiler/device-recorded.c profiler/device-synthetic.c \
+	profiler/limiter.h profiler/limiter-cpu.c profiler/limiter-mps.c \
+	profiler/mps-guard.c profiler/mps-internal.h \
+	profiler/measure.c profiler/measure.h profiler/progress.c profiler/progress.h \
+	profiler/run.h profiler/run.c profiler/run-prepare.c profiler/run-report.c \
+	profiler/run-store.c profiler/stats.c profiler/stats.h \
+	profiler/sweep.c profiler/sweep.h profiler/worker.c profiler/worker.h \
+	profiler/worker-internal.h profiler/worker-main.c
+profiler_libhcpprofiler_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+profiler_libhcpprofiler_la_LIBADD = db/libhcpcli.la db/libhcpdb.la \
+	kernels/libhcpkernels.la -lpthread $(LIBM)
+
+if HAVE_CUDA
+noinst_LIBRARIES += profiler/libhcpprofcuda.a
+profiler_libhcpprofcuda_a_SOURCES = profiler/device-cuda.c profiler/clocks.c \
+	profiler/clocks.h profiler/cupti.c profiler/cupti.h profiler/spin.cu profiler/spin.h
+profiler_libhcpprofcuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUPTI_CPPFLAGS) \
+	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
+profiler_libhcpprofcuda_a_CFLAGS = $(AM_CFLAGS) -fPIC
+PROFILER_CUDA = profiler/libhcpprofcuda.a kernels/libhcpcuda.a $(CUDA_LIBS)
+EXTRA_DIST += profiler/device-cuda-none.c
+else
+profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda-none.c
+PROFILER_CUDA =
+EXTRA_DIST += profiler/device-cuda.c profiler/clocks.c profiler/clocks.h \
+	profiler/cupti.c profiler/cupti.h profiler/spin.cu profiler/spin.h
+endif
+CLEANFILES += profiler/*.ptxas
+
+bin_PROGRAMS += profiler/hcp-profile
+profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
+	profiler/cmd-devices.c profiler/cmd-run.c \
+	profiler/cmd-show.c profiler/show-groups.h profiler/show-groups.c \
+	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c
+profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+profiler_hcp_profile_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)

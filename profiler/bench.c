@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "profiler/bench.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/dtype.h"
+#include "profiler/check.h"
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing, struct hcp_err *err)
+{
+    const char *detail = bench->runtime->last_error();
+    return hcp_fail(err, HCP_FAILED, "%s: %s: %s%s%s",
+                    bench->provider ? bench->provider->name : "device", doing, hcp_rc_text(rc),
+                    *detail ? ": " : "", detail);
+}
+
+static int dtype_of(const char *name, int32_t *out, struct hcp_err *err)
+{
+    static const hcp_dtype all[] = {HCP_BF16, HCP_FP16, HCP_FP32};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(name, hcp_dtype_name(all[i])) == 0) {
+            *out = all[i];
+            return HCP_OK;
+        }
+    }
+    return hcp_fail(err, HCP_USAGE, "dtype '%s': use bf16, fp16 or fp32", name);
+}
+
+/* Grows a device buffer; what it held is lost. */
+static int grow(struct hcp_bench *b, void **buffer, int64_t *have, int64_t want,
+                struct hcp_err *err)
+{
+    if (*have >= want)
+        return HCP_OK;
+    b->runtime->release(*buffer);
+    *buffer = NULL;
+    *have = 0;
+    int rc = b->runtime->alloc(buffer, want);
+    if (rc != HCP_RC_OK)
+        return hcp_fail(err, HCP_FAILED, "no memory for %.3f GB on the device (%s)", 1e-9 * (double)want,
+                        b->runtime->last_error());
+    *have = want;
+    return HCP_OK;
+}
+
+static int grow_pool(struct hcp_bench *b, int64_t want, struct hcp_err *err)
+{
+    if (b->pool_bytes >= want)
+        return HCP_OK;
+    void *pool = b->pool;
+    int rc = grow(b, &pool, &b->pool_bytes, want, err);
+    b->pool = pool;
+    if (rc != HCP_OK)
+        return rc;
+    int64_t n = want / hcp_dtype_bytes(b->shape.dtype);
+    rc = b->runtime->randn(b->pool, n, b->shape.dtype, 1, b->stream);
+    if (rc == HCP_RC_OK)
+        rc = b->runtime->sync(b->stream);
+    return rc == HCP_RC_OK ? HCP_OK : hcp_bench_fail(b, rc, "random inputs", err);
+}
+
+int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *config,
+                   const hcp_runtime *runtime, const hcp_device_ref *device, int64_t cold_bytes,
+                   struct hcp_device_info *info, struct hcp_err *err)
+{
+    struct hcp_bench b = {.runtime = runtime, .device = *device, .cold_bytes = cold_bytes};
+    char why[900];
+    b.shape = (hcp_attn_problem){
+        .size = sizeof b.shape, .batch = config->batch, .heads = config->heads,
+        .kv_heads = config->kv_heads, .head_dim = config->head_dim, .out_dtype = HCP_FP32,
+        .scale = 1 / sqrt(config->head_dim)};
+    int rc = dtype_of(config->dtype, &b.shape.dtype, err);
+    if (rc != HCP_OK)
+        return rc;
+    rc = hcp_registry_open(device, *config->plugin ? config->plugin : NULL, &b.registry, why, sizeof why);
+    if (rc != HCP_RC_OK)
+        return hcp_fail(err, HCP_FAILED, "%s", why);
+    hcp_attn_problem typical = b.shape;
+    typical.q_len = typical.kv_len = 1024;
+    hcp_problem_set_dense_strides(&typical);
+    hcp_attn_support support = {.size = sizeof support};
+    const char *name = *config->provider ? config->provider : NULL;
+    if (!name && *config->plugin) /* asked for: no other kernel in its place */
+        name = hcp_registry_at(b.registry, 0)->name;
+    b.provider = hcp_registry_pick(b.registry, name, &typical, &support, why, sizeof why);
+    if (!b.provider) {
+        rc = hcp_fail(err, HCP_FAILED, "no kernel for this shape: %s", why);
+        goto fail;
+    }
+    rc = runtime->stream_create(&b.stream);
+    if (rc != HCP_RC_OK) {
+        rc = hcp_bench_fail(&b, rc, "stream", err);
+        goto fail;
+    }
+    rc = grow_pool(&b, round_up(cold_bytes, 1 << 20), err);
+    if (rc != HCP_OK)
+        goto fail;
+    snprintf(info->provider, sizeof info->provider, "%s", b.provider->name);
+    snprintf(info->provider_version, sizeof info->provider_version, "%s", b.provider->version());
+    *bench = b;
+    return HCP_OK;
+fail:
+    hcp_bench_close(&b);
+    return rc;
+}
+
+void hcp_bench_close(struct hcp_bench *bench)
+{
+    struct hcp_bench *b = bench;
+    for (int i = 0; i < HCP_BENCH_PLANS; i++)
+        if (b->plans[i].plan)
+            b->provider->plan_destroy(b->plans[i].plan);
+    b->runtime->release(b->pool);
+    b->runtime->release(b->o);
+    b->runtime->release(b->lse);
+    b->runtime->release(b->workspace);
+    if (b->stream)
+        b->runtime->stream_destroy(b->stream);
+    hcp_registry_close(b->registry);
+}
+
+int hcp_bench_check(struct hcp_bench *bench, char result[64], struct hcp_err *err)
+{
+    char why[700];
+    if (hcp_check_kernel(bench->provider, bench->runtime, &bench->device, &bench->shape, result, why,
+                         sizeof why) != 0)
+        return hcp_fail(err, HCP_FAILED, "%s", why);
+    return HCP_OK;
+}
+
+/* Asks for fp32 output first, as an executor does, else in the inputs' type. */
+static int probe(const struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_err *err)
+{
+    const int32_t outputs[] = {HCP_FP32, b->shape.dtype};
+    for (int i = 0; i < 2; i++) {
+        p->problem.out_dtype = outputs[i];
+        p->support = (hcp_attn_support){.size = sizeof p->support};
+        int rc = b->provider->query(&b->device, &p->problem, &p->support);
+        if (rc != HCP_RC_OK)
+            return hcp_bench_fail(b, rc, "query", err);
+        if (p->support.supported &&
+            (outputs[i] == b->shape.dtype || p->support.caps & HCP_CAP_OUT_FP32))
+            return HCP_OK;
+    }
+    return hcp_fail(err, HCP_FAILED, "%s: q_len %lld kv_len %lld%s: %s", b->provider->name,
+                    (long long)p->q_len, (long long)p->kv_len, p->causal ? " causal" : "",
+                    *p->support.reason ? p->support.reason : "not supported");
+}
+
+static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_err *err)
+{
+    p->problem = b->shape;
+    p->problem.q_len = p->q_len;
+    p->problem.kv_len = p->kv_len;
+    p->problem.causal = p->causal;
+    p->problem.diag = p->causal ? p->kv_len - p->q_len : 0;
+    hcp_problem_set_dense_strides(&p->problem);
+    int rc = probe(b, p, err);
+    if (rc != HCP_OK)
+        return rc;
+    const hcp_attn_problem *s = &b->shape;
+    int64_t row = s->batch * s->head_dim * hcp_dtype_bytes(s->dtype);
+    int64_t q_bytes = round_up(row * s->heads * p->q_len, 256);
+    int64_t kv_bytes = round_up(row * s->kv_heads * p->kv_len, 256);
+    p->k_at = q_bytes;
+    p->v_at = q_bytes + kv_bytes;
+    p->set_bytes = q_bytes + 2 * kv_bytes;
+    int64_t o_bytes = s->batch * s->heads * p->q_len * s->head_dim *
+                      hcp_dtype_bytes(p->problem.out_dtype);
+    int64_t lse_bytes = s->batch * s->heads * p->q_len * (int64_t)sizeof(float);
+    void *lse = b->lse;
+    rc = grow_pool(b, round_up(p->set_bytes, 1 << 20), err);
+    if (rc == HCP_OK)
+        rc = grow(b, &b->o, &b->o_bytes, o_bytes, err);
+    if (rc == HCP_OK) {
+        rc = grow(b, &lse, &b->lse_bytes, lse_bytes, err);
+        b->lse = lse;
+    }
+    if (rc == HCP_OK)
+        rc = grow(b, &b->workspace, &b->workspace_bytes, p->support.workspace_bytes, err);
+    if (rc != HCP_OK)
+        return rc;
+    int prc = b->provider->plan_create(&b->device, &p->problem, &p->plan);
+    return prc == HCP_RC_OK ? HCP_OK : hcp_bench_fail(b, prc, "plan", err);
+}
+
+int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *cell,
+                      const struct hcp_bench_plan **out, struct hcp_err *err)
+{
+    int causal = strcmp(cell->mask, "causal") == 0;
+    struct hcp_bench_plan *p = NULL;
+    for (int i = 0; i < HCP_BENCH_PLANS && !p; i++)
+        if (bench->plans[i].plan && bench->plans[i].causal == causal &&
+            bench->plans[i].q_len == cell->q_len && bench->plans[i].kv_len == cell->kv_len)
+            p = &bench->plans[i];
+    if (!p) {
+        p = &bench->plans[bench->next_plan];
+        bench->next_plan = (bench->next_plan + 1) % HCP_BENCH_PLANS;
+        bench->provider->plan_destroy(p->plan);
+        *p = (struct hcp_bench_plan){.causal = causal, .q_len = cell->q_len, .kv_len = cell->kv_len};
+        int rc = make_plan(bench, p, err);
+        if (rc != HCP_OK) {
+            p->plan = NULL;
+            return rc;
+        }
+    }
+    p->sets = bench->pool_bytes / p->set_bytes;
+    *out = p;
+    return HCP_OK;
+}
+
+int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
+{
+    const char *set = bench->pool + (int64_t)(bench->turn++ % (uint64_t)plan->sets) * plan->set_bytes;
+    hcp_attn_args args = {
+        .size = sizeof args, .q = set, .k = set + plan->k_at, .v = set + plan->v_at,
+        .o = bench->o, .lse = bench->lse, .workspace = bench->workspace,
+        .q_len = plan->q_len, .kv_len = plan->kv_len, .diag = plan->problem.diag};
+    return bench->provider->run(plan->plan, &args, bench->stream);
+}
+
+void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan *plan,
+                     struct hcp_cell_facts *facts)
+{
+    facts->tile_q = plan->support.tile_q;
+    facts->tile_kv = plan->support.tile_kv;
+    strcpy(facts->cache, "cold");
+    if (bench->provider->describe(plan->plan, facts->provider_config,
+                                  sizeof facts->provider_config) != HCP_RC_OK)
+        facts->provider_config[0] = '\0';
+    /* Which output it wrote is part of what was timed. */
+    size_t n = strlen(facts->provider_config);
+    snprintf(facts->provider_config + n, sizeof facts->provider_config - n, "%sout %s", n ? ", " : "",
+             hcp_dtype_name(plan->problem.out_dtype));
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What timing a cell needs on any real device: the provider, its plans, and inputs
+ * laid out so that every run reads memory that the caches no longer hold.
+ */
+#ifndef HCP_BENCH_H
+#define HCP_BENCH_H
+#include "kernels/registry.h"
+#include "profiler/device.h"
+
+/* Plan of one cell. */
+struct hcp_bench_plan {
+    int causal;
+    int64_t q_len, kv_len;
+    hcp_attn_problem problem;
+    hcp_attn_support support;
+    hcp_attn_plan *plan;
+    int64_t set_bytes; /* one set of Q, K, V in the pool */
+    int64_t sets;      /* distinct sets the pool holds; runs go round them */
+    int64_t k_at, v_at; /* offsets in a set */
+};
+
+enum { HCP_BENCH_PLANS = 16 };
+
+struct hcp_bench {
+    const hcp_runtime *runtime;
+    hcp_device_ref device;
+    hcp_registry *registry;
+    const hcp_provider *provider;
+    hcp_attn_problem shape; /* lengths unset */
+    void *stream;
+    int64_t cold_bytes;     /* runs go round at least this much input */
+    char *pool;             /* random normal numbers of the shape's dtype */
+    int64_t pool_bytes;
+    void *o, *workspace;
+    float *lse;
+    int64_t o_bytes, lse_bytes, workspace_bytes;
+    uint64_t turn; /* runs so far: which set is next */
+    struct hcp_bench_plan plans[HCP_BENCH_PLANS]; /* visits of a cell share a plan */
+    int next_plan;
+};
+
+/* Opens registry and provider for the config's shape on device and fills the pool.
+ * cold_bytes: twice the last cache. info gets provider and version. */
+int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *config,
+                   const hcp_runtime *runtime, const hcp_device_ref *device, int64_t cold_bytes,
+                   struct hcp_device_info *info, struct hcp_err *err);
+void hcp_bench_close(struct hcp_bench *bench);
+
+/* The kernel's conformance set (quick level); as hcp_device_ops.check. */
+int hcp_bench_check(struct hcp_bench *bench, char result[64], struct hcp_err *err);
+
+/* Plan and memory of a cell; the plan stays the bench's. */
+int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *cell,
+                      const struct hcp_bench_plan **out, struct hcp_err *err);
+/* One run on the next set of inputs; asynchronous on the stream. hcp_rc. */
+int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan);
+/* Fails with what the provider or device says. */
+int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing, struct hcp_err *err);
+/* Fills tiles and configuration. */
+void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan *plan,
+                     struct hcp_cell_facts *facts);
+
+#endif

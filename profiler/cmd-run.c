@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "profiler/commands.h"
+#include "profiler/run.h"
+#include "profiler/worker.h"
+
+enum { OPT_LEVELS = 0x2000, OPT_LIMITS, OPT_Q_LENS, OPT_KV_LENS, OPT_CAUSAL_LENS, OPT_MAX_LEN,
+       OPT_KERNEL, OPT_PROVIDER, OPT_BUDGET, OPT_MAX_CELL, OPT_RETRY, OPT_FRESH, OPT_THROTTLED,
+       OPT_NO_CUPTI, OPT_SEED };
+
+enum { EXIT_STOPPED = 130 }; /* as a shell reports SIGINT */
+
+struct args {
+    struct hcp_run_options run;
+    const char *db, *device;
+};
+
+static const struct argp_option options[] = {
+    {"db", 'd', "FILE", 0, "Database ($HCP_DB, else hcp.db)", 1},
+    {"device", 'D', "DEVICE", 0,
+     "cuda, cuda:N, cpu, recorded:FILE or synthetic:SPEC (every CUDA GPU, else this CPU)", 1},
+    {"limits", OPT_LIMITS, "LIST", 0, "Limits: mps:PCT, cpu:PCT, none; comma separated", 1},
+    {"levels", OPT_LEVELS, "LIST", 0, "The same as bare percentages of the device's limiter", 1},
+    {"q-lens", OPT_Q_LENS, "LIST", 0, "Query lengths of the rectangles, or none", 2},
+    {"kv-lens", OPT_KV_LENS, "LIST", 0, "Key lengths of the rectangles, or none", 2},
+    {"causal-lens", OPT_CAUSAL_LENS, "LIST", 0, "Lengths of the causal squares, or none", 2},
+    {"max-len", OPT_MAX_LEN, "N", 0, "Longest length of the lists not given (GPU 64K, CPU 2K)", 2},
+    {"kernel", OPT_KERNEL, "FILE.so", 0, "Time the attention kernel of this plug-in", 3},
+    {"provider", OPT_PROVIDER, "NAME", 0, "Time this kernel instead of the first that fits", 3},
+    {"dry-run", 'n', NULL, 0, "Say what would run and how long it takes", 4},
+    {"time-budget", OPT_BUDGET, "TIME", 0, "Measure what fits: 90s, 5m, 1h", 4},
+    {"max-cell-time", OPT_MAX_CELL, "TIME", 0, "Leave out cells that take longer (12s)", 4},
+    {"retry-failed", OPT_RETRY, NULL, 0, "Measure cells again that failed before", 4},
+    {"fresh", OPT_FRESH, NULL, 0, "A new run: measure again what is stored already", 4},
+    {"allow-throttled", OPT_THROTTLED, NULL, 0, "Keep samples taken under thermal slowdown", 4},
+    {"no-cupti", OPT_NO_CUPTI, NULL, 0, "Skip the cross-check of CUDA event times", 4},
+    {"seed", OPT_SEED, "N", 0, "Order of the cells (1)", 4},
+    {"json", 'j', NULL, 0, "Report as JSON", 5},
+    {0},
+};
+
+/* "90" "90s" "1.5m" "2h" -> seconds. */
+static int parse_duration(const char *text, const char *option, double *out, struct hcp_err *err)
+{
+    char number[32];
+    size_t n = strlen(text);
+    double unit = 1;
+    if (n > 1 && n < sizeof number && strchr("smh", text[n - 1])) {
+        unit = text[n - 1] == 'h' ? 3600 : text[n - 1] == 'm' ? 60 : 1;
+        n--;
+    }
+    struct hcp_err why;
+    snprintf(number, sizeof number, "%.*s", (int)n, text);
+    if (n >= sizeof number || hcp_parse_double(number, out, &why) != HCP_OK || !(*out > 0) ||
+        *out > 1e6)
+        return hcp_fail(err, HCP_USAGE, "%s '%s' is not a time; write 90s, 5m or 1h", option, text);
+    *out *= unit;
+    return HCP_OK;
+}
+
+/* Limits in full, or bare percentages. */
+static int parse_limits(const char *text, const char *option, int bare, struct hcp_limit_list *list,
+                        struct hcp_err *err)
+{
+    for (const char *at = text;; at++) {
+        char item[32], full[40], kind[8];
+        int32_t value;
+        struct hcp_err why;
+        size_t len = strcspn(at, ",");
+        snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item - 1), at);
+        if (!*item)
+            return hcp_fail(err, HCP_USAGE, "%s '%s' has an empty item", option, text);
+        if (!bare && strcmp(item, "none") == 0)
+            *item = '\0';
+        snprintf(full, sizeof full, "%s%s", bare ? "mps:" : "", item);
+        if (bare ? hcp_parse_int(item, "a level", 1, 100, &(int64_t){0}, &why) != HCP_OK
+                 : hcp_parse_limit(full, kind, &value, &why) != HCP_OK)
+            return hcp_fail(err, HCP_USAGE, "%s: %s", option, why.text);
+        void *more = realloc(list->limit, (list->n + 1) * sizeof *list->limit);
+        if (!more)
+            return hcp_fail(err, HCP_FAILED, "out of memory");
+        list->limit = more;
+        strcpy(list->limit[list->n++], item);
+        at += len;
+        if (!*at)
+            return HCP_OK;
+    }
+}
+
+static int set_option(int key, const char *arg, struct args *a, struct hcp_err *err)
+{
+    struct hcp_run_options *r = &a->run;
+    switch (key) {
+    case 'd':
+        a->db = arg;
+        return HCP_OK;
+    case 'D':
+        a->device = arg;
+        return HCP_OK;
+    case OPT_LEVELS:
+    case OPT_LIMITS:
+        if (r->limits.n > 0)
+            return hcp_fail(err, HCP_USAGE, "give --levels or --limits, once");
+        r->levels_only = key == OPT_LEVELS;
+        return parse_limits(arg, key == OPT_LEVELS ? "--levels" : "--limits", r->levels_only,
+                            &r->limits, err);
+    case OPT_Q_LENS:
+        r->q_given = 1;
+        return hcp_grid_lens(arg, "--q-lens", &r->grid.q, &r->grid.n_q, err);
+    case OPT_KV_LENS:
+        r->kv_given = 1;
+        return hcp_grid_lens(arg, "--kv-lens", &r->grid.kv, &r->grid.n_kv, err);
+    case OPT_CAUSAL_LENS:
+        r->causal_given = 1;
+        return hcp_grid_lens(arg, "--causal-lens", &r->grid.causal, &r->grid.n_causal, err);
+    case OPT_MAX_LEN:
+        return hcp_parse_len(arg, 1, &r->max_len, err);
+    case OPT_KERNEL:
+        if (snprintf(r->plugin, sizeof r->plugin, "%s", arg) >= (int)sizeof r->plugin)
+            return hcp_fail(err, HCP_USAGE, "--kernel: path too long");
+        return HCP_OK;
+    case OPT_PROVIDER:
+        snprintf(r->provider, sizeof r->provider, "%s", arg);
+        return hcp_parse_slug(arg, "--provider", sizeof r->provider, err);
+    case OPT_BUDGET:
+        return parse_duration(arg, "--time-budget", &r->time_budget_s, err);
+    case OPT_MAX_CELL:
+        return parse_duration(arg, "--max-cell-time", &r->max_cell_s, err);
+    case OPT_SEED:
+        return hcp_parse_int(arg, "--seed", 0, INT64_MAX, &r->seed, err);
+    case 'n':
+        return r->dry_run = 1, HCP_OK;
+    case OPT_RETRY:
+        return r->retry_failed = 1, HCP_OK;
+    case OPT_FRESH:
+        return r->fresh = 1, HCP_OK;
+    case OPT_THROTTLED:
+        return r->allow_throttled = 1, HCP_OK;
+    case OPT_NO_CUPTI:
+        return r->no_cupti = 1, HCP_OK;
+    case 'j':
+        return r->json = 1, HCP_OK;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct args *a = state->input;
+    struct hcp_err err = {0};
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = &a->run.shape;
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "unexpected argument '%s'", arg);
+    if (key < 0 || key > OPT_SEED || (key > 'z' && key < OPT_LEVELS))
+        return ARGP_ERR_UNKNOWN;
+    int rc = set_option(key, arg, a, &err);
+    if (rc == ARGP_ERR_UNKNOWN)
+        return rc;
+    if (rc != HCP_OK)
+        argp_error(state, "%s", err.text);
+    return 0;
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    hcp_worker_stop = 1;
+}
+
+/* A second Ctrl-C ends the program at once: workers and the MPS guard notice. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void print_cells(const struct hcp_sweep *run, hcp_table *table)
+{
+    for (size_t i = 0; i < run->n_levels; i++)
+        for (size_t k = 0; k < run->levels[i].n; k++) {
+            const struct hcp_sweep_cell *c = &run->levels[i].cells[k];
+            if (c->state != HCP_CELL_TODO)
+                continue;
+            hcp_table_row(table);
+            hcp_table_cell(table, "%s", run->info.slug);
+            hcp_table_cell(table, "%s", *run->levels[i].limit ? run->levels[i].limit : "none");
+            hcp_table_cell(table, "%s", c->causal ? "causal" : "full");
+            hcp_table_cell(table, "%lld", (long long)c->q_len);
+            hcp_table_cell(table, "%lld", (long long)c->kv_len);
+            hcp_table_cell(table, "%.3g", hcp_run_predict_ms(run, &run->levels[i], c));
+        }
+}
+
+static hcp_table *dry_table(void)
+{
+    static const char *const columns[] = {"device", "limit", "mask", "q_len", "kv_len",
+                                          "expected_ms"};
+    hcp_table *table = hcp_table_new();
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        hcp_table_column(table, columns[i], i > 2);
+    return table;
+}
+
+/* What the table cannot say: why levels failed, what was left out and what to do. */
+static void explain(const struct hcp_sweep *run)
+{
+    int slow = 0, no_time = 0, failed = 0, missing = 0;
+    for (size_t i = 0; i < run->n_levels; i++) {
+        const struct hcp_level *l = &run->levels[i];
+        if (*l->error)
+            fprintf(stderr, "hcp-profile: %s@%s: %s\n", run->info.slug, *l->limit ? l->limit : "none",
+                    l->error);
+        slow += l->counts[HCP_CELL_SLOW];
+        no_time += l->counts[HCP_CELL_NO_TIME];
+        failed += l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED];
+        missing += l->counts[HCP_CELL_MISSING];
+    }
+    if (slow > 0)
+        fprintf(stderr, "hcp-profile: %d cells left out: they would take longer than %g s each "
+                "(--max-cell-time)\n", slow, run->max_cell_s);
+    if (no_time > 0)
+        fprintf(stderr, "hcp-profile: %d cells left out by --time-budget; the same command measures "
+                "them next\n", no_time);
+    if (missing > 0)
+        fprintf(stderr, "hcp-profile: %d cells are not in the recording and stay missing\n", missing);
+    if (failed > 0)
+        fprintf(stderr, "hcp-profile: %d cells failed; 'hcp-profile show --failed' says why, "
+                "--retry-failed measures them again\n", failed);
+}
+
+static int sweep(const struct args *a, const char *spec, const struct hcp_device_info *gpu, hcp_db *db,
+                 double deadline_s, hcp_table *table, json_t *list)
+{
+    struct hcp_sweep run;
+    struct hcp_err err = {0};
+    int rc = hcp_run_prepare(&run, &a->run, spec, gpu, db, &err);
+    if (rc != HCP_OK)
+        return hcp_worker_stop ? EXIT_STOPPED : hcp_cli_report(&err);
+    run.deadline_s = deadline_s;
+    hcp_run_announce(&run);
+    if (a->run.dry_run) {
+        print_cells(&run, table);
+        hcp_run_free(&run);
+        return HCP_OK;
+    }
+    rc = hcp_run_measure(&run, &err);
+    int got = 0;
+    for (size_t i = 0; i < run.n_levels; i++)
+        got += run.levels[i].counts[HCP_CELL_OK] + run.levels[i].counts[HCP_CELL_KEPT];
+    if (hcp_worker_stop) {
+        fprintf(stderr, "hcp-profile: stopped; every finished cell is in %s, the same command goes on "
+                "from there\n", hcp_db_path(db));
+        rc = EXIT_STOPPED;
+    } else if (rc != HCP_OK) {
+        rc = hcp_cli_report(&err);
+    } else if (run.failed) {
+        rc = HCP_FAILED;
+    } else if (got == 0) {
+        fprintf(stderr, "hcp-profile: nothing was measured\n");
+        rc = HCP_NO_ANSWER;
+    }
+    explain(&run);
+    hcp_run_table_rows(&run, table);
+    if (list)
+        json_array_append_new(list, hcp_run_json(&run));
+    hcp_run_free(&run);
+    return rc;
+}
+
+/* Every GPU that the runtime shows, or the one asked for. */
+static int sweep_gpus(const struct args *a, hcp_db *db, double deadline_s, hcp_table *table,
+                      json_t *list, int *n_gpus, char reason[512])
+{
+    struct hcp_device_info *gpus = NULL;
+    struct hcp_err err = {0};
+    size_t n = 0;
+    int64_t only = -1;
+    int rc = hcp_worker_list(&gpus, &n, reason, &err);
+    if (rc != HCP_OK)
+        return hcp_worker_stop ? EXIT_STOPPED : hcp_cli_report(&err);
+    *n_gpus = (int)n;
+    if (a->device && a->device[4] == ':') {
+        rc = hcp_parse_int(a->device + 5, "--device cuda:N", 0, 1024, &only, &err);
+        if (rc == HCP_OK && n > 0 && only >= (int64_t)n)
+            rc = hcp_fail(&err, HCP_FAILED, "no device cuda:%lld: there are %zu ('hcp-profile devices' "
+                          "lists them)", (long long)only, n);
+    }
+    if (rc == HCP_OK && a->device && n == 0)
+        rc = hcp_fail(&err, HCP_FAILED, "no CUDA GPU: %s", reason);
+    if (rc != HCP_OK)
+        hcp_cli_report(&err);
+    for (size_t i = 0; i < n && rc != HCP_USAGE && rc != EXIT_STOPPED; i++) {
+        char spec[32];
+        snprintf(spec, sizeof spec, "cuda:%zu", i);
+        if (only >= 0 && (int64_t)i != only)
+            continue;
+        int one = rc == HCP_OK || only < 0
+                      ? sweep(a, spec, &gpus[i], db, deadline_s, table, list) : rc;
+        rc = one == HCP_OK ? rc : one;
+    }
+    free(gpus);
+    return rc;
+}
+
+static int run_all(const struct args *a, hcp_db *db, hcp_table *table, json_t *list)
+{
+    double deadline_s = isnan(a->run.time_budget_s) ? INFINITY : hcp_now_s() + a->run.time_budget_s;
+    int n_gpus = 0;
+    char reason[512] = "";
+    if (a->device && strncmp(a->device, "cuda", 4) != 0)
+        return sweep(a, a->device, NULL, db, deadline_s, table, list);
+    int rc = sweep_gpus(a, db, deadline_s, table, list, &n_gpus, reason);
+    if (a->device || n_gpus > 0 || rc != HCP_OK)
+        return rc;
+    fprintf(stderr, "hcp-profile: no CUDA GPU (%s): profiling this CPU\n", reason);
+    return sweep(a, "cpu", NULL, db, deadline_s, table, list);
+}
+
+int cmd_run(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&hcp_shape_argp, 0, "Shape of the attention:", 10},
+                                                 {0}};
+    static const struct argp argp = {
+        options, parse, "",
+        "Measures attention blocks on a device at several limits and stores every cell as it is "
+        "finished; the same command goes on after an interruption.",
+        children, NULL, NULL};
+    struct args a = {0};
+    struct hcp_err err = {0};
+    hcp_db *db = NULL;
+    hcp_shape_defaults(&a.run.shape);
+    a.run.time_budget_s = a.run.max_cell_s = NAN;
+    a.run.seed = 1;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
+        return HCP_USAGE;
+    if (a.run.max_len == 0)
+        a.run.max_len = a.run.shape.seq_len;
+    const struct hcp_device_ops *ops;
+    int rc = a.device ? hcp_device_ops_of(a.device, &ops, &err) : HCP_OK;
+    if (rc != HCP_OK)
+        return hcp_cli_report(&err);
+    catch_signals();
+    const char *path = hcp_db_default_path(a.db);
+    if (!a.run.dry_run)
+        rc = hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &db, &err);
+    else if (access(path, F_OK) == 0)
+        rc = hcp_db_open(path, HCP_DB_READ, &db, &err);
+    if (rc != HCP_OK)
+        return hcp_cli_report(&err);
+    hcp_table *table = a.run.dry_run ? dry_table() : hcp_table_new();
+    if (!a.run.dry_run)
+        hcp_run_table_columns(table);
+    json_t *list = a.run.json ? json_array() : NULL;
+    rc = run_all(&a, db, table, list);
+    hcp_db_close(db);
+    if (list && a.run.dry_run)
+        hcp_table_to_json(table, list);
+    if (list) {
+        hcp_json_print(list, stdout);
+        hcp_table_free(table);
+    } else if (rc == HCP_USAGE) {
+        hcp_table_free(table);
+    } else {
+        hcp_table_print(table, stdout);
+    }
+    hcp_grid_free(&a.run.grid);
+    free(a.run.limits.limit);
+    return hcp_cli_finish(rc);
+}

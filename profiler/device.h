@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One struct of function pointers behind which GPUs, this CPU, recorded and
+ * synthetic machines look alike to the sweep. A device is opened under one limit
+ * and for one attention shape and kernel; then cells are prepared and timed.
+ *
+ * cuda and cpu devices are opened in a worker process (worker.h), which is what
+ * makes limits possible; recorded and synthetic ones in the caller's.
+ */
+#ifndef HCP_DEVICE_H
+#define HCP_DEVICE_H
+#include <signal.h>
+#include "db/db.h"
+#include "profiler/measure.h"
+
+struct hcp_device_config {
+    char spec[1024];  /* "cuda:0" "cpu" "recorded:FILE" "synthetic:SPEC" */
+    char limit[32];   /* "mps:10" "cpu:50"; "" = whole device */
+    char provider[32]; /* "" = first that supports the shape */
+    char plugin[1024]; /* "" = none */
+    char dtype[8];
+    int32_t batch, heads, kv_heads, head_dim;
+    int32_t allow_throttled; /* keep samples taken under thermal or hardware slowdown */
+    int32_t no_cupti;
+    char device_uuid[64];          /* cuda: which GPU, "" = by the ordinal in spec */
+    int32_t sm_count;              /* cuda under mps: SMs of the whole device */
+    char mps_pipe[108], mps_log[108]; /* directories of the daemon; "" = no MPS */
+};
+
+struct hcp_device_info {
+    char slug[64], name[96], uuid[64];
+    char origin[12];    /* "measured" "recorded" "synthetic" */
+    char limit_kind[8]; /* what levels mean here: "mps" "cpu" */
+    int32_t sm_count, sm_seen; /* whole device; under the limit. CPU: threads of the kernel */
+    int32_t cc_major, cc_minor;
+    int64_t memory_bytes, l2_bytes; /* CPU: last-level cache */
+    double peak_tflops;             /* NaN: unknown */
+    char driver[32], cuda_version[16];
+    char provider[32], provider_version[48];
+    char note[256];
+};
+
+/* One cell to be timed. */
+struct hcp_cell_request {
+    char mask[8];
+    int64_t q_len, kv_len;
+    struct hcp_measure_rule rule;
+};
+
+/* What a visit to a cell gave, besides the samples themselves. */
+struct hcp_cell_facts {
+    int32_t n; /* samples */
+    char method[16], cache[8], stop_reason[16];
+    double cupti_ms;
+    double sm_clock_mhz, mem_clock_mhz, power_w, energy_j, temperature_c;
+    int64_t throttle_reasons;
+    int64_t tile_q, tile_kv;
+    char provider_config[128], note[256];
+};
+
+typedef struct hcp_device hcp_device;
+
+struct hcp_device_ops {
+    const char *kind; /* "cuda" "cpu" "recorded" "synthetic" */
+    int in_worker;    /* must be opened in a worker process */
+
+    /* Opens the device of the config and fills its info; proves the limit. */
+    int (*open)(const struct hcp_device_config *config, hcp_device **out, struct hcp_err *err);
+    /* Conformance of the kernel, once before anything is timed: result[64] says what
+     * passed. HCP_FAILED when the kernel must not be timed. */
+    int (*check)(hcp_device *device, char result[64], struct hcp_err *err);
+    /* Makes a cell ready: inputs, plan, workspace. HCP_NO_ANSWER: this device does
+     * not have the cell (recorded machines). */
+    int (*prepare)(hcp_device *device, const struct hcp_cell_request *cell, struct hcp_err *err);
+    /* Times the prepared cell. *samples is malloc'ed (facts->n of them, ms). */
+    int (*time)(hcp_device *device, const struct hcp_cell_request *cell,
+                struct hcp_cell_facts *facts, double **samples, struct hcp_err *err);
+    void (*close)(hcp_device *device); /* accepts NULL */
+};
+
+/* Every back end's own struct begins with this. */
+struct hcp_device {
+    const struct hcp_device_ops *ops;
+    struct hcp_device_info info;
+    int lost; /* after a failure: the device is of no more use, close and open again */
+};
+
+extern const struct hcp_device_ops hcp_device_cpu_ops, hcp_device_recorded_ops,
+    hcp_device_synthetic_ops, hcp_device_cuda_ops; /* cuda: says so in a build without it */
+
+/* Set by the worker's signal handler: timing loops stop at the next sample. */
+extern volatile sig_atomic_t hcp_device_cancel;
+
+/* Back end of a --device argument; HCP_USAGE for an unknown one. */
+int hcp_device_ops_of(const char *spec, const struct hcp_device_ops **out, struct hcp_err *err);
+
+/* "NVIDIA H200" -> "nvidia-h200": lower case, runs of anything else become one '-'. */
+void hcp_device_slug(const char *name, char *slug, size_t size);
+
+/* Facts with every field unknown. */
+void hcp_cell_facts_init(struct hcp_cell_facts *facts);
+
+/* A CPU as the operating system describes it; name[96], uuid[64] ("CPU-" and a hash
+ * of machine id and model), size of the last-level cache. */
+void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes, int64_t *memory_bytes,
+                      int *cores);
+
+/* ---- recorded machines -------------------------------------------------- */
+
+/* Limits and cells a recorded machine has for the config's shape (limit "" and
+ * limit_set 0: all). *cells malloc'ed copies without raw samples. */
+int hcp_recorded_cells(const struct hcp_device_config *config, struct hcp_cell **cells, size_t *n,
+                       struct hcp_err *err);
+
+/* ---- GPUs here ---------------------------------------------------------- */
+
+/* GPUs the CUDA runtime shows. Makes CUDA calls: workers only. *reason (size
+ * reason_size) says why there is none. */
+int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason, size_t reason_size);
+
+#endif

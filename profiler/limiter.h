@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Limiters: how a process is given a part of a device. The profiler measures under
+ * them and the reference executor runs under the same ones.
+ *
+ *   mps:PCT  a private MPS control daemon; the percentage is fixed when a client
+ *            makes its first CUDA call, so every level is a process of its own
+ *   cpu:PCT  a duty cycle: the worker process is stopped and continued so that its
+ *            CPU time is PCT % of wall-clock time of one core
+ */
+#ifndef HCP_LIMITER_H
+#define HCP_LIMITER_H
+#include <stdint.h>
+#include <sys/types.h>
+#include "db/error.h"
+
+/* ---- mps ---------------------------------------------------------------- */
+
+/* A daemon that this process started, and its guard: a small process that stops
+ * the daemon and removes its directories when we end, however we end. */
+typedef struct hcp_mps hcp_mps;
+
+/* Path of nvidia-cuda-mps-control: $HCP_MPS_CONTROL, PATH, then where drivers put
+ * it. HCP_FAILED and what to install when there is none. */
+int hcp_mps_find(char *path, size_t size, struct hcp_err *err);
+
+/* Starts a daemon in new 0700 directories under $TMPDIR or /tmp; returns when it
+ * answers. Never touches a daemon started by anybody else. Must be called before
+ * this process has threads or has made a CUDA call. */
+int hcp_mps_start(hcp_mps **out, struct hcp_err *err);
+void hcp_mps_stop(hcp_mps *mps); /* waits until it is gone; accepts NULL */
+const char *hcp_mps_pipe_dir(const hcp_mps *mps);
+const char *hcp_mps_log_dir(const hcp_mps *mps);
+/* Default active thread percentage the daemon reports (100 unless set). */
+double hcp_mps_default_percentage(const hcp_mps *mps);
+
+/* Environment of a client process, to be set before its first CUDA call: pipe
+ * directory, percentage, the one device by UUID. */
+int hcp_mps_client_env(const char *pipe_dir, const char *log_dir, int percent,
+                       const char *device_uuid, struct hcp_err *err);
+
+/* Proof that the limit holds, from what the client saw: cudaDevAttrMpsEnabled and
+ * its SM count against the whole device's. HCP_FAILED when it does not. */
+int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count, const char *pipe_dir,
+                  const char *log_dir, struct hcp_err *err);
+
+/* Text for CUDA errors 805 to 811, naming both directories; "" for other codes. */
+void hcp_mps_error_text(int cuda_error, const char *pipe_dir, const char *log_dir, char *text,
+                        size_t size);
+
+/* ---- cpu ---------------------------------------------------------------- */
+
+typedef struct hcp_throttle hcp_throttle;
+
+/* Period of the duty cycle. A block much shorter than this sees either a stop or
+ * none: take a sample over many periods. */
+#define HCP_CPU_PERIOD_S 0.004
+#define HCP_CPU_SAMPLE_S (6 * HCP_CPU_PERIOD_S)
+
+/* Keeps process pid, a child of ours with one busy thread, at percent % of a core
+ * from now on (100: never stopped). The controlling thread lives in this process. */
+int hcp_throttle_start(pid_t pid, int percent, hcp_throttle **out, struct hcp_err *err);
+/* Ends control and leaves the process running; accepts NULL. */
+void hcp_throttle_stop(hcp_throttle *throttle);
+
+/* Proof: share of a core used over a busy stretch. HCP_FAILED outside
+ * [0.9, 1.1] of the limit, with what to do. */
+int hcp_throttle_prove(int percent, double cpu_s, double wall_s, struct hcp_err *err);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "profiler/measure.h"
+#include "profiler/stats.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double hcp_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void hcp_measure_defaults(struct hcp_measure_rule *rule)
+{
+    *rule = (struct hcp_measure_rule){
+        .warmup_s = 0.025, .min_time_s = 0.03, .cap_s = 2, .noise = 0.005,
+        .min_samples = 10, .few_samples = 3, .max_samples = 400};
+}
+
+void hcp_samples_free(struct hcp_samples *samples)
+{
+    free(samples->ms);
+    *samples = (struct hcp_samples){0};
+}
+
+/* Why to stop now, or NULL. */
+static const char *stop_reason(const struct hcp_measure_rule *rule, const struct hcp_samples *s,
+                               double elapsed_s)
+{
+    if (elapsed_s >= rule->cap_s && s->n >= rule->few_samples)
+        return s->n < rule->min_samples ? "few" : "cap";
+    int full = s->n >= rule->max_samples;
+    if (!full && (s->n < rule->min_samples || elapsed_s < rule->min_time_s))
+        return NULL;
+    struct hcp_stats now, half;
+    if (hcp_stats_summary(s->ms, s->n, &now) != 0)
+        return NULL;
+    if (now.noise <= rule->noise)
+        return "noise";
+    if (s->n >= 4 * rule->min_samples && hcp_stats_summary(s->ms, s->n / 2, &half) == 0 &&
+        hcp_stats_settled(now.noise, half.noise))
+        return "settled";
+    return full ? "cap" : NULL;
+}
+
+static int cancelled(const volatile sig_atomic_t *cancel, struct hcp_err *err)
+{
+    return cancel && *cancel ? hcp_fail(err, HCP_FAILED, "stopped") : HCP_OK;
+}
+
+int hcp_measure(const struct hcp_measure_rule *rule, hcp_sample_fn take, void *ctx,
+                const volatile sig_atomic_t *cancel, struct hcp_samples *samples,
+                struct hcp_err *err)
+{
+    int rc, room = rule->max_samples + 16;
+    struct hcp_samples s = {.ms = malloc((size_t)room * sizeof(double))};
+    if (!s.ms)
+        return hcp_fail(err, HCP_FAILED, "out of memory for %d samples", room);
+    double start = hcp_now_s();
+    do {
+        rc = cancelled(cancel, err);
+        if (rc == HCP_OK)
+            rc = take(ctx, 1, &s.warm_ms, err);
+        if (rc != HCP_OK)
+            goto fail;
+        s.warmup_s = hcp_now_s() - start;
+    } while (s.warmup_s < rule->warmup_s);
+
+    start = hcp_now_s();
+    const char *why = NULL;
+    while (!why) {
+        /* Ask for about 10 ms of samples at a time, so that short blocks are not
+         * dominated by the loop and long ones can be stopped early. */
+        int want = (int)fmin(16, fmax(1, 10 / fmax(s.warm_ms, 1e-3)));
+        if (s.n + want > room)
+            want = room - s.n;
+        rc = cancelled(cancel, err);
+        if (rc == HCP_OK)
+            rc = take(ctx, want, s.ms + s.n, err);
+        if (rc != HCP_OK)
+            goto fail;
+        s.n += want;
+        s.wall_s = hcp_now_s() - start;
+        why = stop_reason(rule, &s, s.wall_s);
+    }
+    strcpy(s.stop_reason, why);
+    *samples = s;
+    return HCP_OK;
+fail:
+    free(s.ms);
+    *samples = (struct hcp_samples){0};
+    return rc;
+}

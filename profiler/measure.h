@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Warm-up and stop rule of one cell, the same on every device. The device says how
+ * one sample is taken; this decides how many.
+ */
+#ifndef HCP_MEASURE_H
+#define HCP_MEASURE_H
+#include <signal.h>
+#include "db/error.h"
+
+struct hcp_measure_rule {
+    double warmup_s;   /* run untimed for at least this long, and at least once */
+    double min_time_s; /* and take samples for at least this long */
+    double cap_s;      /* stop here with what there is, but not below few_samples */
+    double noise;      /* stop when the median is this sure (hcp_stats.noise) */
+    int min_samples;   /* samples before noise may stop the cell */
+    int few_samples;   /* samples a large slow cell may stop with */
+    int max_samples;
+};
+
+/* The defaults: 25 ms, 30 ms, 2 s, 0.5 %, 10, 3, 400. */
+void hcp_measure_defaults(struct hcp_measure_rule *rule);
+
+struct hcp_samples {
+    double *ms;            /* in the order taken; malloc'ed, free with hcp_samples_free */
+    int n;
+    char stop_reason[16];  /* "noise" "settled" "cap" "few" */
+    double warmup_s, wall_s; /* time spent before and on the samples */
+    double warm_ms;          /* time of the last warm-up run: what a sample will take */
+};
+void hcp_samples_free(struct hcp_samples *samples);
+
+/* Takes n samples into ms; n >= 1. */
+typedef int (*hcp_sample_fn)(void *ctx, int n, double *ms, struct hcp_err *err);
+
+/* Warms up, then samples until the rule stops it. HCP_FAILED when the device failed
+ * or *cancel became non-zero (NULL: never); then samples is empty. */
+int hcp_measure(const struct hcp_measure_rule *rule, hcp_sample_fn take, void *ctx,
+                const volatile sig_atomic_t *cancel, struct hcp_samples *samples,
+                struct hcp_err *err);
+
+/* Seconds of the monotonic clock. */
+double hcp_now_s(void);
+
+#endif

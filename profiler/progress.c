@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "profiler/progress.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void hcp_progress_init(struct hcp_progress *progress)
+{
+    const char *term = getenv("TERM");
+    progress->active = isatty(2) && !(term && strcmp(term, "dumb") == 0);
+    progress->shown = 0;
+}
+
+char *hcp_format_duration(double seconds, char text[24])
+{
+    if (isnan(seconds) || seconds < 0 || seconds > 1e7)
+        snprintf(text, 24, "?");
+    else if (seconds < 99.5)
+        snprintf(text, 24, "%.0f s", seconds);
+    else if (seconds < 5970)
+        snprintf(text, 24, "%d min %d s", (int)(seconds + 0.5) / 60, (int)(seconds + 0.5) % 60);
+    else
+        snprintf(text, 24, "%d h %d min", (int)(seconds / 60) / 60, (int)(seconds / 60) % 60);
+    return text;
+}
+
+void hcp_progress_show(struct hcp_progress *progress, int done, int total, double left_s,
+                       const char *what)
+{
+    char left[24];
+    if (!progress->active)
+        return;
+    fprintf(stderr, "\r\033[K%d/%d cells, %s left  %s", done, total, hcp_format_duration(left_s, left),
+            what);
+    fflush(stderr);
+    progress->shown = 1;
+}
+
+void hcp_progress_clear(struct hcp_progress *progress)
+{
+    if (progress->shown)
+        fputs("\r\033[K", stderr);
+    progress->shown = 0;
+}

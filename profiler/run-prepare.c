@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "profiler/run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "db/parse.h"
+#include "kernels/geometry.h"
+#include "profiler/worker.h"
+
+/* What a device kind is swept with when nothing is said. */
+struct preset {
+    const char *kind;
+    const char *limits[12];
+    int64_t lowest, max_len;
+    double max_cell_s;
+    double guess_ms, guess_tflops; /* of the whole device, before the first cell */
+    struct hcp_cost cost;
+};
+
+static const struct preset presets[] = {
+    {"cuda",
+     {"mps:10", "mps:20", "mps:30", "mps:40", "mps:50", "mps:60", "mps:70", "mps:80", "mps:90",
+      "mps:100"},
+     128, 65536, 12, 0.02, 200,
+     {.overhead_s = 0.06, .warmup_s = 0.025, .min_time_s = 0.03, .cap_s = 1.5, .min_samples = 10,
+      .few_samples = 3, .visits = 2}},
+    {"cpu", {"cpu:25", "cpu:50", "cpu:100"}, 64, 2048, 12, 0.02, 0.02,
+     {.overhead_s = 0.002, .warmup_s = 0.025, .min_time_s = 0.02, .cap_s = 1, .min_samples = 10,
+      .few_samples = 3, .visits = 2}},
+    {"recorded", {NULL}, 128, 65536, INFINITY, 0, 1e9, {.visits = 1}},
+    {"synthetic",
+     {"mps:10", "mps:20", "mps:30", "mps:40", "mps:50", "mps:60", "mps:70", "mps:80", "mps:90",
+      "mps:100"},
+     128, 65536, INFINITY, 0, 1e9, {.visits = 1}},
+};
+
+static const struct preset *preset_of(const char *kind)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (strcmp(presets[i].kind, kind) == 0)
+            return &presets[i];
+    return NULL;
+}
+
+/* A limit must be of a kind that the device knows; recorded machines know theirs. */
+static int check_limit(const struct hcp_sweep *run, const char *limit, double *fraction,
+                       struct hcp_err *err)
+{
+    char kind[8] = "";
+    int32_t value = 100;
+    int rc = hcp_parse_limit(limit, kind, &value, err);
+    if (rc != HCP_OK)
+        return rc;
+    const char *device = run->ops->kind;
+    int cuda = strcmp(device, "cuda") == 0, cpu = strcmp(device, "cpu") == 0;
+    if (cuda && strcmp(kind, "green") == 0)
+        return hcp_fail(err, HCP_USAGE, "limit '%s': green contexts cannot be measured yet; use mps:PCT",
+                        limit);
+    if ((cuda && strcmp(kind, "cpu") == 0) || (cpu && *kind && strcmp(kind, "cpu") != 0))
+        return hcp_fail(err, HCP_USAGE, "limit '%s' is not one of a %s; use %s", limit,
+                        cuda ? "CUDA GPU" : "CPU", cuda ? "mps:PCT" : "cpu:PCT");
+    *fraction = *kind ? value / 100.0 : 1;
+    if (strcmp(kind, "green") == 0)
+        *fraction = run->info.sm_count > 0 ? (double)value / run->info.sm_count : 1;
+    return HCP_OK;
+}
+
+static int add_level(struct hcp_sweep *run, const char *limit, struct hcp_err *err)
+{
+    double fraction = 1;
+    for (size_t i = 0; i < run->n_levels; i++)
+        if (strcmp(run->levels[i].limit, limit) == 0)
+            return HCP_OK;
+    int rc = check_limit(run, limit, &fraction, err);
+    if (rc != HCP_OK)
+        return rc;
+    struct hcp_level *more = realloc(run->levels, (run->n_levels + 1) * sizeof *more);
+    if (!more)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    run->levels = more;
+    more[run->n_levels] = (struct hcp_level){.fraction = fraction};
+    snprintf(more[run->n_levels].limit, sizeof more->limit, "%s", limit);
+    run->n_levels++;
+    return HCP_OK;
+}
+
+static int add_levels(struct hcp_sweep *run, const struct preset *preset, struct hcp_err *err)
+{
+    const struct hcp_run_options *o = run->options;
+    int rc = HCP_OK;
+    for (size_t i = 0; i < o->limits.n && rc == HCP_OK; i++) {
+        char limit[48];
+        snprintf(limit, sizeof limit, "%s%s%s", o->levels_only ? run->info.limit_kind : "",
+                 o->levels_only ? ":" : "", o->limits.limit[i]);
+        rc = add_level(run, limit, err);
+    }
+    for (size_t i = 0; o->limits.n == 0 && preset->limits[i] && rc == HCP_OK; i++)
+        rc = add_level(run, preset->limits[i], err);
+    return rc;
+}
+
+/* A recorded machine's own cells and limits, where none are asked for. */
+static int recorded_grid(struct hcp_sweep *run, struct hcp_err *err)
+{
+    struct hcp_cell *cells = NULL;
+    size_t n = 0;
+    int rc = hcp_recorded_cells(&run->config, &cells, &n, err);
+    if (rc != HCP_OK)
+        return rc;
+    const struct hcp_run_options *o = run->options;
+    for (size_t i = 0; i < n && o->limits.n == 0 && rc == HCP_OK; i++)
+        rc = add_level(run, cells[i].key.limit, err);
+    for (size_t l = 0; l < run->n_levels && rc == HCP_OK; l++) {
+        struct hcp_level *level = &run->levels[l];
+        level->cells = calloc(n, sizeof *level->cells);
+        if (!level->cells)
+            rc = hcp_fail(err, HCP_FAILED, "out of memory");
+        for (size_t i = 0; i < n && rc == HCP_OK; i++) {
+            if (strcmp(cells[i].key.limit, level->limit) != 0)
+                continue;
+            struct hcp_sweep_cell c = {.causal = strcmp(cells[i].mask, "causal") == 0,
+                                       .q_len = cells[i].q_len, .kv_len = cells[i].kv_len};
+            int twice = 0;
+            for (size_t k = 0; k < level->n; k++)
+                twice |= level->cells[k].causal == c.causal && level->cells[k].q_len == c.q_len &&
+                         level->cells[k].kv_len == c.kv_len;
+            if (!twice && (o->max_len == 0 || (c.q_len <= o->max_len && c.kv_len <= o->max_len)))
+                level->cells[level->n++] = c;
+        }
+    }
+    free(cells);
+    return rc;
+}
+
+static int copy_lens(int64_t **to, size_t *n_to, const int64_t *from, size_t n)
+{
+    free(*to);
+    *n_to = 0;
+    *to = malloc((n + 1) * sizeof **to);
+    if (!*to)
+        return -1;
+    if (n > 0)
+        memcpy(*to, from, n * sizeof **to);
+    *n_to = n;
+    return 0;
+}
+
+/* The preset's lengths, replaced by what is given. Decode: one query a sequence,
+ * against 1K keys and up. */
+static int make_grid(struct hcp_sweep *run, const struct preset *preset, struct hcp_err *err)
+{
+    const struct hcp_run_options *o = run->options;
+    struct hcp_grid *g = &run->grid;
+    int64_t max_len = o->max_len ? o->max_len : preset->max_len, one = 1;
+    int decode = strcmp(run->key.phase, "decode") == 0;
+    int64_t lowest = decode ? 1024 : preset->lowest;
+    int half_steps = run->ops != &hcp_device_cpu_ops; /* its kernel has no tiles to round to */
+    int rc = hcp_grid_preset(lowest < max_len ? lowest : max_len, max_len, half_steps, g, err);
+    if (rc != HCP_OK)
+        return rc;
+    int bad = 0;
+    if (decode)
+        bad = copy_lens(&g->q, &g->n_q, &one, 1) || copy_lens(&g->causal, &g->n_causal, NULL, 0);
+    if (o->q_given)
+        bad = bad || copy_lens(&g->q, &g->n_q, o->grid.q, o->grid.n_q);
+    if (o->kv_given)
+        bad = bad || copy_lens(&g->kv, &g->n_kv, o->grid.kv, o->grid.n_kv);
+    if (o->causal_given)
+        bad = bad || copy_lens(&g->causal, &g->n_causal, o->grid.causal, o->grid.n_causal);
+    if (bad)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    if (g->n_q * g->n_kv + g->n_causal == 0)
+        return hcp_fail(err, HCP_USAGE, "nothing to measure: no rectangles and no causal squares");
+    return HCP_OK;
+}
+
+static int fill_levels(struct hcp_sweep *run, struct hcp_err *err)
+{
+    for (size_t i = 0; i < run->n_levels; i++) {
+        struct hcp_level *level = &run->levels[i];
+        if (level->cells)
+            continue;
+        int rc = hcp_sweep_cells(&run->grid, (uint64_t)run->options->seed + i, &level->cells, &level->n,
+                                 err);
+        if (rc != HCP_OK)
+            return rc;
+    }
+    return HCP_OK;
+}
+
+/* Opens the whole device once to learn what it and its kernel are called. */
+static int identify(struct hcp_sweep *run, struct hcp_err *err)
+{
+    struct hcp_device_config config = run->config;
+    const struct hcp_device_ops *ops = run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
+    hcp_device *device = NULL;
+    int rc = ops->open(&config, &device, err);
+    if (rc != HCP_OK)
+        return rc;
+    run->info = device->info;
+    ops->close(device);
+    return HCP_OK;
+}
+
+int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options, const char *spec,
+                    const struct hcp_device_info *gpu, hcp_db *db, struct hcp_err *err)
+{
+    *run = (struct hcp_sweep){.options = options, .db = db};
+    int rc = hcp_device_ops_of(spec, &run->ops, err);
+    if (rc != HCP_OK)
+        return rc;
+    const struct preset *preset = preset_of(run->ops->kind);
+    const struct hcp_shape_args *shape = &options->shape;
+    struct hcp_device_config *config = &run->config;
+    if (strlen(spec) >= sizeof config->spec)
+        return hcp_fail(err, HCP_USAGE, "--device: longer than %zu characters", sizeof config->spec - 1);
+    strcpy(config->spec, spec);
+    strcpy(config->provider, options->provider);
+    strcpy(config->plugin, options->plugin);
+    strcpy(config->dtype, shape->dtype);
+    config->batch = shape->batch;
+    config->heads = shape->heads;
+    config->kv_heads = shape->kv_heads;
+    config->head_dim = shape->head_dim;
+    config->allow_throttled = options->allow_throttled;
+    config->no_cupti = options->no_cupti;
+    if (gpu)
+        strcpy(config->device_uuid, gpu->uuid);
+    /* Limits that are wrong whatever the device says come before it is touched. */
+    for (size_t i = 0; i < options->limits.n && !options->levels_only && rc == HCP_OK; i++) {
+        double fraction;
+        rc = check_limit(run, options->limits.limit[i], &fraction, err);
+    }
+    if (rc == HCP_OK)
+        rc = identify(run, err);
+    if (rc != HCP_OK)
+        return rc;
+    run->key = (struct hcp_key){.batch = shape->batch, .heads = shape->heads,
+                                .kv_heads = shape->kv_heads, .head_dim = shape->head_dim};
+    strcpy(run->key.device, run->info.slug);
+    strcpy(run->key.provider, run->info.provider);
+    strcpy(run->key.dtype, shape->dtype);
+    strcpy(run->key.phase, shape->phase);
+    run->cost = preset->cost;
+    run->max_cell_s = isnan(options->max_cell_s) ? preset->max_cell_s : options->max_cell_s;
+    run->deadline_s = INFINITY;
+    rc = add_levels(run, preset, err);
+    if (rc == HCP_OK)
+        rc = make_grid(run, preset, err);
+    if (rc == HCP_OK && run->ops == &hcp_device_recorded_ops && !options->q_given &&
+        !options->kv_given && !options->causal_given)
+        rc = recorded_grid(run, err);
+    if (rc == HCP_OK && run->n_levels == 0)
+        rc = add_level(run, "", err);
+    if (rc == HCP_OK)
+        rc = fill_levels(run, err);
+    double flops = hcp_attention_flops(1, shape->batch, shape->heads, shape->head_dim);
+    for (size_t i = 0; i < run->n_levels && rc == HCP_OK; i++)
+        hcp_estimate_init(&run->levels[i].estimate, preset->guess_ms,
+                          flops / (preset->guess_tflops * 1e9));
+    if (rc == HCP_OK)
+        rc = hcp_run_resume(run, err);
+    if (rc != HCP_OK)
+        hcp_run_free(run);
+    return rc;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "profiler/run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+#include "profiler/stats.h"
+
+static void utc_now(char text[24], const char *format)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    gmtime_r(&now, &tm);
+    strftime(text, 24, format, &tm);
+}
+
+struct resume {
+    struct hcp_sweep *run;
+    struct hcp_level *level; /* of the filter */
+    int64_t best_id;         /* newest row of a run that can be continued */
+};
+
+/* Rows of another machine, kernel version or kind are none of ours. */
+static int visit_stored(const struct hcp_cell *c, void *ctx)
+{
+    struct resume *r = ctx;
+    const struct hcp_device_info *info = &r->run->info;
+    int replay = strcmp(info->origin, "measured") != 0;
+    if (strcmp(c->device_uuid, info->uuid) != 0 || strcmp(c->origin, info->origin) != 0 ||
+        (!replay && strcmp(c->provider_version, info->provider_version) != 0))
+        return 0;
+    int causal = strcmp(c->mask, "causal") == 0, ok = strcmp(c->status, "ok") == 0;
+    for (size_t i = 0; i < r->level->n; i++) {
+        struct hcp_sweep_cell *cell = &r->level->cells[i];
+        if (cell->causal != causal || cell->q_len != c->q_len || cell->kv_len != c->kv_len)
+            continue;
+        if (ok)
+            cell->state = HCP_CELL_KEPT;
+        else if (cell->state == HCP_CELL_TODO && !r->run->options->retry_failed)
+            cell->state = HCP_CELL_KEPT_FAILED;
+    }
+    if (ok)
+        hcp_estimate_add(&r->level->estimate, hcp_cell_area(causal, c->q_len, c->kv_len), c->time_ms);
+    if (c->id > r->best_id && strcmp(c->host, r->run->host) == 0 &&
+        strcmp(c->driver, info->driver) == 0 && strcmp(c->cuda_version, info->cuda_version) == 0 &&
+        strcmp(c->tool_version, PACKAGE_VERSION) == 0) {
+        r->best_id = c->id;
+        strcpy(r->run->run_uid, c->run_uid);
+    }
+    return 0;
+}
+
+int hcp_run_resume(struct hcp_sweep *run, struct hcp_err *err)
+{
+    uint32_t random = 0;
+    char stamp[24];
+    if (gethostname(run->host, sizeof run->host - 1) != 0)
+        strcpy(run->host, "unknown");
+    utc_now(stamp, "%Y%m%dT%H%M%SZ");
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        random = (uint32_t)getpid();
+    snprintf(run->run_uid, sizeof run->run_uid, "%s-%08x", stamp, random);
+    if (!run->db || run->options->fresh)
+        return HCP_OK;
+    struct resume r = {.run = run};
+    for (size_t i = 0; i < run->n_levels; i++) {
+        r.level = &run->levels[i];
+        const struct hcp_key *k = &run->key;
+        struct hcp_filter filter = {
+            .device = k->device, .limit = r.level->limit, .limit_set = 1, .provider = k->provider,
+            .dtype = k->dtype, .phase = k->phase, .batch = k->batch, .heads = k->heads,
+            .kv_heads = k->kv_heads, .head_dim = k->head_dim};
+        int rc = hcp_db_each_cell(run->db, &filter, 0, visit_stored, &r, err);
+        if (rc != HCP_OK)
+            return rc;
+    }
+    return HCP_OK;
+}
+
+/* A longer block of the same mask that is faster beyond both intervals, or the
+ * other way round: measured all the same, but said. */
+static void note_order(const struct hcp_level *level, const struct hcp_sweep_cell *cell,
+                       struct hcp_cell *row)
+{
+    for (size_t i = 0; i < level->n; i++) {
+        const struct hcp_sweep_cell *o = &level->cells[i];
+        if (o->state != HCP_CELL_OK || o->causal != cell->causal || o->ci_hi_ms <= 0)
+            continue;
+        int smaller = o->q_len <= cell->q_len && o->kv_len <= cell->kv_len;
+        int larger = o->q_len >= cell->q_len && o->kv_len >= cell->kv_len;
+        if ((smaller && row->ci_hi_ms < o->ci_lo_ms) || (larger && row->ci_lo_ms > o->ci_hi_ms)) {
+            size_t n = strlen(row->note);
+            snprintf(row->note + n, sizeof row->note - n, "%s%s than the %s cell %lld x %lld",
+                     n ? "; " : "", smaller ? "faster" : "slower", smaller ? "smaller" : "larger",
+                     (long long)o->q_len, (long long)o->kv_len);
+            return;
+        }
+    }
+}
+
+static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f, double *samples,
+                         const struct hcp_stats *s)
+{
+    row->time_ms = s->median;
+    row->min_ms = s->min;
+    row->max_ms = s->max;
+    row->p25_ms = s->p25;
+    row->p75_ms = s->p75;
+    row->ci_lo_ms = s->ci_lo;
+    row->ci_hi_ms = s->ci_hi;
+    row->samples = s->n;
+    row->outliers = s->outliers;
+    row->n_raw = s->n;
+    row->raw_ms = samples;
+    row->cupti_ms = f->cupti_ms;
+    strcpy(row->method, f->method);
+    strcpy(row->cache, f->cache);
+    strcpy(row->stop_reason, f->stop_reason);
+    row->sm_clock_mhz = f->sm_clock_mhz;
+    row->mem_clock_mhz = f->mem_clock_mhz;
+    row->power_w = f->power_w;
+    row->energy_j = f->energy_j;
+    row->temperature_c = f->temperature_c;
+    row->throttle_reasons = f->throttle_reasons;
+    row->tile_q = f->tile_q;
+    row->tile_kv = f->tile_kv;
+    strcpy(row->provider_config, f->provider_config);
+    strcpy(row->note, f->note);
+}
+
+int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level, struct hcp_sweep_cell *cell,
+                  const struct hcp_cell_facts *facts, double *samples, const char *error,
+                  struct hcp_err *err)
+{
+    const struct hcp_device_info *info = &run->info;
+    struct hcp_stats stats = {0};
+    struct hcp_cell row;
+    hcp_cell_init(&row);
+    row.key = run->key;
+    strcpy(row.key.limit, level->limit);
+    strcpy(row.mask, cell->causal ? "causal" : "full");
+    row.q_len = cell->q_len;
+    row.kv_len = cell->kv_len;
+    if (!error && hcp_stats_summary(samples, facts->n, &stats) != 0)
+        error = "a sample is not a number";
+    strcpy(row.status, error ? "failed" : "ok");
+    snprintf(row.error, sizeof row.error, "%s", error ? error : "");
+    if (!error)
+        fill_samples(&row, facts, samples, &stats);
+    strcpy(row.origin, info->origin);
+    strcpy(row.run_uid, run->run_uid);
+    strcpy(row.host, run->host);
+    strcpy(row.device_uuid, info->uuid);
+    strcpy(row.device_name, info->name);
+    row.sm_count = info->sm_count > 0 ? info->sm_count : row.sm_count;
+    row.sm_seen = level->sm_seen > 0 ? level->sm_seen : row.sm_seen;
+    row.peak_tflops = info->peak_tflops;
+    strcpy(row.provider_version, info->provider_version);
+    strcpy(row.check_result, run->check_result);
+    strcpy(row.driver, info->driver);
+    strcpy(row.cuda_version, info->cuda_version);
+    strcpy(row.tool_version, PACKAGE_VERSION);
+    utc_now(row.measured_at, "%Y-%m-%dT%H:%M:%SZ");
+
+    struct hcp_err why;
+    if (!error && hcp_cell_validate(&row, &why) != HCP_OK) {
+        /* What must never be stored as a measurement is kept as a failure. */
+        return hcp_run_store(run, level, cell, NULL, NULL, why.text, err);
+    }
+    if (!error)
+        note_order(level, cell, &row);
+    int rc = hcp_db_put_cell(run->db, &row, err);
+    if (rc != HCP_OK)
+        return rc;
+    cell->state = error ? HCP_CELL_BAD : HCP_CELL_OK;
+    run->failed |= error != NULL;
+    if (!error) {
+        cell->ci_lo_ms = stats.ci_lo;
+        cell->ci_hi_ms = stats.ci_hi;
+        hcp_estimate_add(&level->estimate, hcp_cell_area(cell->causal, cell->q_len, cell->kv_len),
+                         stats.median);
+    }
+    return HCP_OK;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "profiler/run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "profiler/worker.h"
+
+enum { CHUNK = 8 }; /* cells whose repetitions are interleaved; <= HCP_BENCH_PLANS */
+
+void hcp_run_count(struct hcp_level *level)
+{
+    memset(level->counts, 0, sizeof level->counts);
+    for (size_t i = 0; i < level->n; i++)
+        level->counts[level->cells[i].state]++;
+}
+
+double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *level,
+                          const struct hcp_sweep_cell *cell)
+{
+    double area = hcp_cell_area(cell->causal, cell->q_len, cell->kv_len);
+    if (level->estimate.n > 0)
+        return hcp_estimate_ms(&level->estimate, area);
+    /* The measured level closest in size, scaled by what the limits' names say. */
+    const struct hcp_level *near = NULL;
+    for (size_t i = 0; i < run->n_levels; i++) {
+        const struct hcp_level *l = &run->levels[i];
+        if (l->estimate.n > 0 && (!near || fabs(log(l->fraction / level->fraction)) <
+                                               fabs(log(near->fraction / level->fraction))))
+            near = l;
+    }
+    if (near)
+        return hcp_estimate_ms(&near->estimate, area) * near->fraction / level->fraction;
+    return hcp_estimate_ms(&level->estimate, area) / level->fraction;
+}
+
+static double cell_cost_s(const struct hcp_sweep *run, const struct hcp_level *level,
+                          const struct hcp_sweep_cell *cell)
+{
+    struct hcp_cost cost = run->cost;
+    double ms = hcp_run_predict_ms(run, level, cell);
+    if (strcmp(run->info.limit_kind, "cpu") == 0 && level->fraction < 1)
+        ms = fmax(ms, 1e3 * HCP_CPU_SAMPLE_S); /* see device-cpu.c: choose_runs */
+    return hcp_cost_s(&cost, ms);
+}
+
+static double level_left_s(const struct hcp_sweep *run, const struct hcp_level *level)
+{
+    double sum = 0;
+    for (size_t i = 0; i < level->n; i++)
+        if (level->cells[i].state == HCP_CELL_TODO) {
+            double cost = cell_cost_s(run, level, &level->cells[i]);
+            if (cost <= run->max_cell_s)
+                sum += cost;
+        }
+    return sum;
+}
+
+double hcp_run_left_s(const struct hcp_sweep *run)
+{
+    double sum = 0;
+    for (size_t i = 0; i < run->n_levels; i++)
+        sum += level_left_s(run, &run->levels[i]);
+    return sum;
+}
+
+/* Opens the device under a level's limit and holds it against the device the sweep
+ * began with. */
+static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device **out,
+                      struct hcp_err *err)
+{
+    struct hcp_device_config *config = &run->config;
+    int mps = strncmp(level->limit, "mps:", 4) == 0 && run->ops == &hcp_device_cuda_ops;
+    if (mps && !run->mps) {
+        int rc = hcp_mps_start(&run->mps, err);
+        if (rc != HCP_OK)
+            return rc;
+    }
+    strcpy(config->limit, level->limit);
+    snprintf(config->mps_pipe, sizeof config->mps_pipe, "%s", mps ? hcp_mps_pipe_dir(run->mps) : "");
+    snprintf(config->mps_log, sizeof config->mps_log, "%s", mps ? hcp_mps_log_dir(run->mps) : "");
+    config->sm_count = run->info.sm_count;
+    const struct hcp_device_ops *ops = run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
+    hcp_device *device = NULL;
+    int rc = ops->open(config, &device, err);
+    if (rc != HCP_OK)
+        return rc;
+    const struct hcp_device_info *now = &device->info, *was = &run->info;
+    if (strcmp(now->uuid, was->uuid) != 0 || strcmp(now->provider, was->provider) != 0 ||
+        strcmp(now->provider_version, was->provider_version) != 0) {
+        rc = hcp_fail(err, HCP_FAILED, "device or kernel changed between two levels: %s %s %s, was %s %s %s",
+                      now->uuid, now->provider, now->provider_version, was->uuid, was->provider,
+                      was->provider_version);
+        ops->close(device);
+        return rc;
+    }
+    level->sm_seen = device->info.sm_seen;
+    *out = device;
+    return HCP_OK;
+}
+
+/* Next cells to measure, at most max: those that fit, in the sweep's order; when
+ * none does, the smallest one left is judged for good, because predictions only get
+ * better (and lower) as larger cells are measured. */
+static size_t choose(struct hcp_sweep *run, struct hcp_level *level, double deadline_s, size_t max,
+                     struct hcp_sweep_cell **chunk)
+{
+    for (;;) {
+        size_t n = 0;
+        double end = hcp_now_s(), smallest_area = INFINITY;
+        struct hcp_sweep_cell *smallest = NULL;
+        for (size_t i = 0; i < level->n && n < max; i++) {
+            struct hcp_sweep_cell *c = &level->cells[i];
+            if (c->state != HCP_CELL_TODO)
+                continue;
+            double cost = cell_cost_s(run, level, c);
+            if (cost <= run->max_cell_s && end + cost <= deadline_s) {
+                chunk[n++] = c;
+                end += cost;
+                if (level->estimate.n == 0)
+                    return n; /* the first one only guesses: see what it takes */
+            }
+            double area = hcp_cell_area(c->causal, c->q_len, c->kv_len);
+            if (area < smallest_area) {
+                smallest_area = area;
+                smallest = c;
+            }
+        }
+        if (n > 0 || !smallest)
+            return n;
+        smallest->state = cell_cost_s(run, level, smallest) > run->max_cell_s ? HCP_CELL_SLOW
+                                                                              : HCP_CELL_NO_TIME;
+    }
+}
+
+struct visit {
+    struct hcp_sweep_cell *cell;
+    struct hcp_cell_facts facts;
+    double *samples;
+};
+
+static void request_of(const struct hcp_sweep *run, const struct hcp_sweep_cell *cell,
+                       struct hcp_cell_request *request)
+{
+    const struct hcp_cost *cost = &run->cost;
+    *request = (struct hcp_cell_request){.q_len = cell->q_len, .kv_len = cell->kv_len};
+    strcpy(request->mask, cell->causal ? "causal" : "full");
+    hcp_measure_defaults(&request->rule);
+    int visits = cost->visits;
+    request->rule.warmup_s = cost->warmup_s;
+    request->rule.min_time_s = cost->min_time_s / visits;
+    request->rule.cap_s = cost->cap_s / visits;
+    request->rule.min_samples = (cost->min_samples + visits - 1) / visits;
+    request->rule.few_samples = (cost->few_samples + visits - 1) / visits;
+    request->rule.max_samples /= visits;
+}
+
+/* Adds a later visit's samples to the first one's. */
+static int join(struct visit *v, const struct hcp_cell_facts *facts, double *samples)
+{
+    if (!v->samples) {
+        v->facts = *facts;
+        v->samples = samples;
+        return 0;
+    }
+    size_t n = (size_t)v->facts.n, more = (size_t)facts->n;
+    double *all = realloc(v->samples, (n + more) * sizeof *all);
+    if (!all) {
+        free(samples);
+        return -1;
+    }
+    memcpy(all + n, samples, more * sizeof *all);
+    free(samples);
+    v->samples = all;
+    v->facts.n += facts->n;
+    if (v->facts.throttle_reasons >= 0 && facts->throttle_reasons >= 0)
+        v->facts.throttle_reasons |= facts->throttle_reasons;
+    strcpy(v->facts.stop_reason, facts->stop_reason);
+    if (!isnan(facts->cupti_ms))
+        v->facts.cupti_ms = facts->cupti_ms;
+    if (!*v->facts.note)
+        strcpy(v->facts.note, facts->note);
+    return 0;
+}
+
+static int finish(struct hcp_sweep *run, struct hcp_level *level, struct visit *v, const char *error,
+                  struct hcp_err *err)
+{
+    int rc = hcp_run_store(run, level, v->cell, v->samples ? &v->facts : NULL, v->samples, error, err);
+    free(v->samples);
+    v->samples = NULL;
+    return rc;
+}
+
+/* Visits every cell of a chunk so many times, in turn; stores each after its last
+ * visit. *device may be replaced (its worker crashed) or become NULL. */
+static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level, hcp_device **device,
+                         struct visit *chunk, size_t n, int *crashes, struct hcp_err *err)
+{
+    int rc = HCP_OK;
+    for (int turn = 0; turn < run->cost.visits && rc == HCP_OK; turn++) {
+        for (size_t i = 0; i < n && rc == HCP_OK; i++) {
+            struct visit *v = &chunk[i];
+            if (v->cell->state != HCP_CELL_TODO)
+                continue;
+            char what[96];
+            snprintf(what, sizeof what, "%s %s q %lld kv %lld", level->limit,
+                     v->cell->causal ? "causal" : "full", (long long)v->cell->q_len,
+                     (long long)v->cell->kv_len);
+            int total = 0, left = 0;
+            for (size_t l = 0; l < run->n_levels; l++)
+                for (size_t c = 0; c < run->levels[l].n; c++) {
+                    total += run->levels[l].cells[c].state != HCP_CELL_KEPT;
+                    left += run->levels[l].cells[c].state == HCP_CELL_TODO;
+                }
+            hcp_progress_show(&run->progress, total - left, total, hcp_run_left_s(run), what);
+
+            struct hcp_cell_request request;
+            struct hcp_cell_facts facts;
+            struct hcp_err why = {0};
+            double *samples = NULL;
+            request_of(run, v->cell, &request);
+            int got = HCP_FAILED;
+            if (*device)
+                got = (*device)->ops->prepare(*device, &request, &why);
+            if (got == HCP_OK)
+                got = (*device)->ops->time(*device, &request, &facts, &samples, &why);
+            if (hcp_worker_stop && got != HCP_OK)
+                rc = hcp_fail(err, HCP_FAILED, "stopped");
+            else if (got == HCP_OK && join(v, &facts, samples) != 0)
+                rc = hcp_fail(err, HCP_FAILED, "out of memory");
+            else if (got == HCP_NO_ANSWER)
+                v->cell->state = HCP_CELL_MISSING;
+            else if (got != HCP_OK)
+                rc = finish(run, level, v, why.text, err);
+            else if (turn == run->cost.visits - 1)
+                rc = finish(run, level, v, NULL, err);
+            if (rc == HCP_OK && hcp_worker_stop)
+                rc = hcp_fail(err, HCP_FAILED, "stopped");
+
+            if (rc == HCP_OK && *device && (*device)->lost) {
+                (*device)->ops->close(*device);
+                *device = NULL;
+                if (++*crashes > 3)
+                    return hcp_fail(err, HCP_NO_ANSWER, "the worker died %d times, last: %s", *crashes,
+                                    why.text);
+                if (open_level(run, level, device, &why) != HCP_OK)
+                    return hcp_fail(err, HCP_NO_ANSWER, "%s", why.text);
+            }
+        }
+    }
+    return rc;
+}
+
+/* Gives a level up: its cells stay to do, the reason is kept for the report. */
+static void give_up(struct hcp_sweep *run, struct hcp_level *level, const char *text)
+{
+    snprintf(level->error, sizeof level->error, "%s", text);
+    run->failed = 1;
+}
+
+static int measure_level(struct hcp_sweep *run, struct hcp_level *level, double deadline_s,
+                         struct hcp_err *err)
+{
+    hcp_device *device = NULL;
+    struct hcp_err why = {0};
+    int crashes = 0, rc = open_level(run, level, &device, &why);
+    if (rc != HCP_OK) {
+        if (hcp_worker_stop)
+            return hcp_fail(err, HCP_FAILED, "stopped");
+        give_up(run, level, why.text);
+        return HCP_OK;
+    }
+    double start = hcp_now_s();
+    struct hcp_sweep_cell *cells[CHUNK];
+    size_t n;
+    while (rc == HCP_OK && (n = choose(run, level, deadline_s,
+                                       run->cost.visits > 1 ? CHUNK : 1, cells)) > 0) {
+        struct visit chunk[CHUNK] = {{0}};
+        for (size_t i = 0; i < n; i++)
+            chunk[i].cell = cells[i];
+        rc = measure_chunk(run, level, &device, chunk, n, &crashes, err);
+        for (size_t i = 0; i < n; i++)
+            free(chunk[i].samples);
+    }
+    level->wall_s += hcp_now_s() - start;
+    if (device)
+        device->ops->close(device);
+    if (rc == HCP_NO_ANSWER) { /* the device under this limit, not the sweep */
+        give_up(run, level, err->text);
+        rc = HCP_OK;
+    }
+    return rc;
+}
+
+/* Conformance once, on the whole device, before anything is timed. A kernel that
+ * fails is not timed: its cells are stored as failed. */
+static int check_kernel(struct hcp_sweep *run, struct hcp_err *err)
+{
+    struct hcp_device_config config = run->config;
+    const struct hcp_device_ops *ops = run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
+    hcp_device *device = NULL;
+    struct hcp_err why = {0};
+    if (!run->ops->in_worker) /* nothing runs there */
+        strcpy(config.limit, run->levels[0].limit);
+    int rc = ops->open(&config, &device, err);
+    if (rc != HCP_OK)
+        return rc;
+    rc = ops->check(device, run->check_result, &why);
+    ops->close(device);
+    if (hcp_worker_stop)
+        return hcp_fail(err, HCP_FAILED, "stopped");
+    if (rc == HCP_OK)
+        return HCP_OK;
+    for (size_t l = 0; l < run->n_levels; l++) {
+        struct hcp_level *level = &run->levels[l];
+        for (size_t i = 0; i < level->n; i++) {
+            struct visit v = {.cell = &level->cells[i]};
+            if (v.cell->state == HCP_CELL_TODO && finish(run, level, &v, why.text, err) != HCP_OK)
+                return HCP_FAILED;
+        }
+    }
+    return hcp_fail(err, HCP_FAILED, "%s %s failed its conformance check and was not timed: %s",
+                    run->info.provider, run->info.provider_version, why.text);
+}
+
+int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
+{
+    double left_s = hcp_run_left_s(run);
+    size_t order[1024], n = run->n_levels < 1024 ? run->n_levels : 1024, todo = 0;
+    for (size_t i = 0; i < n; i++) {
+        order[i] = i;
+        hcp_run_count(&run->levels[i]);
+        todo += (size_t)run->levels[i].counts[HCP_CELL_TODO];
+    }
+    if (todo == 0)
+        return HCP_OK;
+    hcp_progress_init(&run->progress);
+    int rc = check_kernel(run, err);
+    if (rc != HCP_OK)
+        return rc;
+    hcp_shuffle(order, n, sizeof *order, (uint64_t)run->options->seed);
+    for (size_t i = 0; i < n && rc == HCP_OK; i++) {
+        struct hcp_level *level = &run->levels[order[i]];
+        hcp_run_count(level);
+        if (level->counts[HCP_CELL_TODO] == 0)
+            continue;
+        /* A level's part of the time that is left, by the work that is left. */
+        double part = level_left_s(run, level), deadline_s = run->deadline_s;
+        left_s = 0;
+        for (size_t k = i; k < n; k++)
+            left_s += level_left_s(run, &run->levels[order[k]]);
+        if (isfinite(deadline_s) && left_s > 0)
+            deadline_s = hcp_now_s() + fmax(0, deadline_s - hcp_now_s()) * part / left_s;
+        rc = measure_level(run, level, deadline_s, err);
+    }
+    hcp_progress_clear(&run->progress);
+    for (size_t i = 0; i < run->n_levels; i++)
+        hcp_run_count(&run->levels[i]);
+    hcp_mps_stop(run->mps);
+    run->mps = NULL;
+    return rc;
+}
+
+void hcp_run_free(struct hcp_sweep *run)
+{
+    hcp_mps_stop(run->mps);
+    for (size_t i = 0; i < run->n_levels; i++) {
+        free(run->levels[i].cells);
+        hcp_estimate_free(&run->levels[i].estimate);
+    }
+    free(run->levels);
+    hcp_grid_free(&run->grid);
+    *run = (struct hcp_sweep){0};
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One sweep: a device, its levels, the cells of each, what became of them.
+ */
+#ifndef HCP_RUN_H
+#define HCP_RUN_H
+#include "db/cli.h"
+#include "profiler/device.h"
+#include "profiler/limiter.h"
+#include "profiler/progress.h"
+#include "profiler/sweep.h"
+
+struct hcp_limit_list {
+    char (*limit)[32]; /* "mps:10"; "" = whole device */
+    size_t n;
+};
+
+struct hcp_run_options {
+    struct hcp_shape_args shape;
+    char provider[32], plugin[1024];
+    struct hcp_limit_list limits; /* n = 0: the device's preset */
+    int levels_only;              /* limits hold bare levels: their kind is the device's */
+    struct hcp_grid grid;         /* empty parts: the device's preset */
+    int q_given, kv_given, causal_given;
+    int64_t max_len; /* 0: the device's preset */
+    int64_t seed;
+    double max_cell_s, time_budget_s; /* NaN: preset; INFINITY: none */
+    int dry_run, retry_failed, fresh, allow_throttled, no_cupti, json;
+};
+
+struct hcp_level {
+    char limit[32];
+    double fraction; /* of the whole device, as far as the limit's name says */
+    struct hcp_sweep_cell *cells;
+    size_t n;
+    int counts[HCP_CELL_STATES]; /* filled by hcp_run_count */
+    struct hcp_estimate estimate;
+    int32_t sm_seen;
+    double wall_s;
+    char error[1024]; /* the level could not be measured; "" */
+};
+
+struct hcp_sweep {
+    const struct hcp_run_options *options;
+    struct hcp_device_config config; /* limit is the current level's */
+    const struct hcp_device_ops *ops;
+    struct hcp_device_info info;     /* of the whole device */
+    struct hcp_key key;
+    char run_uid[40], host[64], check_result[64];
+    struct hcp_grid grid;
+    struct hcp_level *levels;
+    size_t n_levels;
+    struct hcp_cost cost;
+    double max_cell_s, deadline_s; /* deadline on hcp_now_s's clock */
+    hcp_db *db;                    /* NULL: dry run without a database */
+    hcp_mps *mps;
+    struct hcp_progress progress;
+    int failed; /* some cell or level failed */
+};
+
+/* Identity of the device, levels, cells and what the database has of them. */
+int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options, const char *spec,
+                    const struct hcp_device_info *gpu, hcp_db *db, struct hcp_err *err);
+/* Measures what is to do; every finished cell is stored at once. HCP_FAILED with
+ * text "stopped" after a signal; another failure is one of the database or of the
+ * whole device. Failed cells are counted, not returned. */
+int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err);
+void hcp_run_free(struct hcp_sweep *run);
+
+/* Seconds all that is to do will take, by what is known. */
+double hcp_run_left_s(const struct hcp_sweep *run);
+/* Predicted time of one run of a cell on a level. */
+double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *level,
+                          const struct hcp_sweep_cell *cell);
+void hcp_run_count(struct hcp_level *level);
+
+/* ---- run-store.c: the database side ------------------------------------- */
+
+/* Marks the cells that the database has, feeds the estimates with their times, and
+ * chooses the run uid: the one of the run that is continued, else a new one. */
+int hcp_run_resume(struct hcp_sweep *run, struct hcp_err *err);
+/* Stores the row of a finished cell from facts and samples, or of a failed one when
+ * error is set (then facts and samples may be NULL), and sets the cell's state. */
+int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level, struct hcp_sweep_cell *cell,
+                  const struct hcp_cell_facts *facts, double *samples, const char *error,
+                  struct hcp_err *err);
+
+/* ---- run-report.c ------------------------------------------------------- */
+
+/* One line on stderr before the sweep. */
+void hcp_run_announce(const struct hcp_sweep *run);
+/* Table rows or JSON objects of a sweep's levels. */
+void hcp_run_table_columns(hcp_table *table);
+void hcp_run_table_rows(const struct hcp_sweep *run, hcp_table *table);
+json_t *hcp_run_json(const struct hcp_sweep *run);
+
+#endif

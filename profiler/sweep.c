@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include "profiler/sweep.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "db/parse.h"
+#include "kernels/geometry.h"
+
+static int add_len(int64_t **lens, size_t *n, int64_t len)
+{
+    size_t i = 0;
+    while (i < *n && (*lens)[i] < len)
+        i++;
+    if (i < *n && (*lens)[i] == len)
+        return 0;
+    int64_t *more = realloc(*lens, (*n + 1) * sizeof **lens);
+    if (!more)
+        return -1;
+    memmove(more + i + 1, more + i, (*n - i) * sizeof *more);
+    more[i] = len;
+    *lens = more;
+    ++*n;
+    return 0;
+}
+
+int hcp_grid_preset(int64_t lowest, int64_t max_len, int half_steps, struct hcp_grid *out,
+                    struct hcp_err *err)
+{
+    struct hcp_grid g = {0};
+    int bad = 0;
+    for (int64_t len = lowest; len < max_len && !bad; len *= 2) {
+        bad = add_len(&g.q, &g.n_q, len) || add_len(&g.kv, &g.n_kv, len) ||
+              add_len(&g.causal, &g.n_causal, len);
+        if (half_steps && len >= 256 && len < 2048 && len + len / 2 < max_len)
+            bad = bad || add_len(&g.q, &g.n_q, len + len / 2);
+    }
+    bad = bad || add_len(&g.q, &g.n_q, max_len) || add_len(&g.kv, &g.n_kv, max_len) ||
+          add_len(&g.causal, &g.n_causal, max_len);
+    if (bad) {
+        hcp_grid_free(&g);
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    }
+    *out = g;
+    return HCP_OK;
+}
+
+int hcp_grid_lens(const char *text, const char *option, int64_t **lens, size_t *n,
+                  struct hcp_err *err)
+{
+    int64_t *list = NULL;
+    size_t count = 0;
+    if (strcmp(text, "none") != 0) {
+        for (const char *at = text;; at++) {
+            char item[32];
+            size_t len = strcspn(at, ",");
+            int64_t value;
+            struct hcp_err why;
+            snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item - 1), at);
+            if (hcp_parse_len(item, 1, &value, &why) != HCP_OK) {
+                free(list);
+                return hcp_fail(err, HCP_USAGE, "%s: %s", option, why.text);
+            }
+            if (add_len(&list, &count, value) != 0) {
+                free(list);
+                return hcp_fail(err, HCP_FAILED, "out of memory");
+            }
+            at += len;
+            if (!*at)
+                break;
+        }
+    }
+    free(*lens);
+    *lens = list;
+    *n = count;
+    return HCP_OK;
+}
+
+void hcp_grid_free(struct hcp_grid *grid)
+{
+    free(grid->q);
+    free(grid->kv);
+    free(grid->causal);
+    *grid = (struct hcp_grid){0};
+}
+
+static uint64_t next_random(uint64_t *state) /* splitmix64 */
+{
+    uint64_t x = (*state += 0x9e3779b97f4a7c15u);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void hcp_shuffle(void *items, size_t n, size_t size, uint64_t seed)
+{
+    char *at = items, tmp[256];
+    for (size_t i = n; i > 1; i--) {
+        size_t j = (size_t)(next_random(&seed) % i);
+        if (j == i - 1)
+            continue;
+        memcpy(tmp, at + j * size, size);
+        memcpy(at + j * size, at + (i - 1) * size, size);
+        memcpy(at + (i - 1) * size, tmp, size);
+    }
+}
+
+static int is_coarse(size_t i, size_t n)
+{
+    return (n - 1 - i) % 2 == 0;
+}
+
+int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed, struct hcp_sweep_cell **out,
+                    size_t *n, struct hcp_err *err)
+{
+    size_t total = grid->n_q * grid->n_kv + grid->n_causal, coarse = 0, fine = total;
+    struct hcp_sweep_cell *cells = calloc(total + 1, sizeof *cells);
+    if (!cells)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    for (size_t i = 0; i < total; i++) {
+        struct hcp_sweep_cell c = {0};
+        if (i < grid->n_causal) {
+            c.causal = 1;
+            c.q_len = c.kv_len = grid->causal[i];
+            c.coarse = is_coarse(i, grid->n_causal);
+        } else {
+            size_t iq = (i - grid->n_causal) / grid->n_kv, ik = (i - grid->n_causal) % grid->n_kv;
+            c.q_len = grid->q[iq];
+            c.kv_len = grid->kv[ik];
+            c.coarse = is_coarse(iq, grid->n_q) && is_coarse(ik, grid->n_kv);
+        }
+        cells[c.coarse ? coarse++ : --fine] = c;
+    }
+    hcp_shuffle(cells, coarse, sizeof *cells, seed);
+    hcp_shuffle(cells + coarse, total - coarse, sizeof *cells, seed + 1);
+    *out = cells;
+    *n = total;
+    return HCP_OK;
+}
+
+double hcp_cell_area(int causal, int64_t q_len, int64_t kv_len)
+{
+    return (double)hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q_len, kv_len,
+                                  kv_len - q_len);
+}
+
+void hcp_estimate_init(struct hcp_estimate *e, double guess_ms, double guess_per_pair)
+{
+    *e = (struct hcp_estimate){.guess_ms = guess_ms, .guess_per_pair = guess_per_pair};
+}
+
+void hcp_estimate_free(struct hcp_estimate *e)
+{
+    free(e->points);
+    *e = (struct hcp_estimate){0};
+}
+
+void hcp_estimate_add(struct hcp_estimate *e, double area, double ms)
+{
+    if (e->n == e->room) {
+        size_t room = e->room ? 2 * e->room : 64;
+        struct hcp_estimate_point *more = realloc(e->points, room * sizeof *more);
+        if (!more)
+            return; /* one point less: estimates stay upper guesses */
+        e->points = more;
+        e->room = room;
+    }
+    size_t i = e->n++;
+    for (; i > 0 && e->points[i - 1].area > area; i--)
+        e->points[i] = e->points[i - 1];
+    e->points[i] = (struct hcp_estimate_point){area, ms};
+}
+
+double hcp_estimate_ms(const struct hcp_estimate *e, double area)
+{
+    double best = INFINITY;
+    for (size_t i = 0; i < e->n; i++) {
+        const struct hcp_estimate_point *p = &e->points[i];
+        best = fmin(best, p->area >= area ? p->ms : p->ms * area / p->area);
+    }
+    return e->n > 0 ? best : e->guess_ms + e->guess_per_pair * area;
+}
+
+double hcp_cost_s(const struct hcp_cost *cost, double sample_ms)
+{
+    double one = sample_ms / 1e3, visits = cost->visits;
+    double warm = visits * fmax(cost->warmup_s, one);
+    double want = fmax(cost->min_time_s, cost->min_samples * one);
+    if (want > cost->cap_s)
+        want = fmax(cost->cap_s, cost->few_samples * one);
+    return cost->overhead_s + warm + want;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which cells a sweep has, in what order, and how long they will take. Pure: no
+ * device, no database, no clock.
+ */
+#ifndef HCP_SWEEP_H
+#define HCP_SWEEP_H
+#include <stddef.h>
+#include <stdint.h>
+#include "db/error.h"
+
+enum hcp_cell_state {
+    HCP_CELL_TODO = 0,
+    HCP_CELL_KEPT,    /* measured by an earlier run */
+    HCP_CELL_KEPT_FAILED, /* failed in an earlier run; --retry-failed */
+    HCP_CELL_OK,
+    HCP_CELL_BAD,     /* failed now */
+    HCP_CELL_MISSING, /* a recorded machine that does not have it */
+    HCP_CELL_SLOW,    /* would take longer than --max-cell-time */
+    HCP_CELL_NO_TIME, /* left out by --time-budget */
+    HCP_CELL_STATES
+};
+
+struct hcp_sweep_cell {
+    int causal;
+    int64_t q_len, kv_len;
+    int coarse; /* belongs to the coarse grid, which goes first */
+    enum hcp_cell_state state;
+    double ci_lo_ms, ci_hi_ms; /* of a cell measured now; else 0 */
+};
+
+/* Lengths of a sweep: rectangles q x kv under the full mask, squares under the
+ * causal one. Arrays are owned by the grid. */
+struct hcp_grid {
+    int64_t *q, *kv, *causal;
+    size_t n_q, n_kv, n_causal;
+};
+
+/* The preset up to max_len: powers of two from lowest, max_len itself always in.
+ * half_steps: q also half-way between them from 256 to 2K, where a step in q is a
+ * step in waves of tiles. */
+int hcp_grid_preset(int64_t lowest, int64_t max_len, int half_steps, struct hcp_grid *out,
+                    struct hcp_err *err);
+/* "128,1K,64K" -> sorted, distinct lengths; "none" -> none. */
+int hcp_grid_lens(const char *text, const char *option, int64_t **lens, size_t *n,
+                  struct hcp_err *err);
+void hcp_grid_free(struct hcp_grid *grid);
+
+/* Cells of the grid in the order of measurement: the coarse ones (every second
+ * length, counted from the longest) first, each part shuffled by seed. */
+int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed, struct hcp_sweep_cell **out,
+                    size_t *n, struct hcp_err *err);
+/* Shuffles in place, the same way for the same seed on every machine. */
+void hcp_shuffle(void *items, size_t n, size_t size, uint64_t seed);
+
+/* Unmasked pairs of a cell. */
+double hcp_cell_area(int causal, int64_t q_len, int64_t kv_len);
+
+/* What is known about times so far under one limit. */
+struct hcp_estimate {
+    double guess_ms, guess_per_pair; /* before anything is measured */
+    struct hcp_estimate_point {
+        double area, ms;
+    } *points; /* by area */
+    size_t n, room;
+};
+void hcp_estimate_init(struct hcp_estimate *e, double guess_ms, double guess_per_pair);
+void hcp_estimate_free(struct hcp_estimate *e);
+void hcp_estimate_add(struct hcp_estimate *e, double area, double ms);
+/* Time of one run over area pairs, an upper guess: time per pair never grows with
+ * the area, and no smaller cell takes longer. */
+double hcp_estimate_ms(const struct hcp_estimate *e, double area);
+
+/* Seconds a cell takes in a sweep when one sample takes ms. */
+struct hcp_cost {
+    double overhead_s;  /* plan, inputs */
+    double warmup_s, min_time_s, cap_s;
+    int min_samples, few_samples, visits;
+};
+double hcp_cost_s(const struct hcp_cost *cost, double sample_ms);
+
+#endif
