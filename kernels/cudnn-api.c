@@ -85,6 +85,49 @@ const hcp_cudnn_api *hcp_cudnn_load(char *why, size_t why_size)
         snprintf(why, why_size, "%s", failure);
     return usable ? &loaded : NULL;
 }
+
+/* Idle handles. */
+enum { MAX_IDLE = 16 };
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    int device;
+    cudnnHandle_t handle;
+} idle[MAX_IDLE];
+static int n_idle;
+
+cudnnStatus_t hcp_cudnn_take_handle(const hcp_cudnn_api *api, int device,
+                                    cudnnHandle_t *out)
+{
+    cudnnHandle_t found = NULL;
+    pthread_mutex_lock(&idle_lock);
+    for (int i = n_idle; i-- > 0 && !found;) {
+        if (idle[i].device == device) {
+            found = idle[i].handle;
+            idle[i] = idle[--n_idle];
+        }
+    }
+    pthread_mutex_unlock(&idle_lock);
+    if (found) {
+        *out = found;
+        return CUDNN_STATUS_SUCCESS;
+    }
+    return api->create(out);
+}
+
+void hcp_cudnn_give_handle(const hcp_cudnn_api *api, int device, cudnnHandle_t handle)
+{
+    int kept;
+    api->set_stream(handle, NULL); /* the user's stream may be gone before the next plan */
+    pthread_mutex_lock(&idle_lock);
+    kept = n_idle < MAX_IDLE;
+    if (kept) {
+        idle[n_idle].device = device;
+        idle[n_idle++].handle = handle;
+    }
+    pthread_mutex_unlock(&idle_lock);
+    if (!kept)
+        api->destroy(handle);
+}
 #else
 typedef int hcp_no_cudnn; /* a translation unit may not be empty */
 #endif

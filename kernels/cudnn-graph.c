@@ -351,12 +351,12 @@ static void describe(hcp_cudnn_graph *g, int i_config)
             api->destroy_descriptor(choice[i]);
 }
 
-static int read_workspace(hcp_cudnn_graph *g, desc plan)
+/* Bytes that a plan or an engine configuration asks for. */
+static int read_workspace(hcp_cudnn_graph *g, desc d, cudnnBackendAttributeName_t name)
 {
     int64_t got = 0;
-    return g->api->get_attribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                 CUDNN_TYPE_INT64, 1, &got,
-                                 &g->workspace) == CUDNN_STATUS_SUCCESS;
+    return g->api->get_attribute(d, name, CUDNN_TYPE_INT64, 1, &got, &g->workspace) ==
+           CUDNN_STATUS_SUCCESS;
 }
 
 /* Engine configurations of the heuristic, best first. */
@@ -412,6 +412,7 @@ int hcp_cudnn_graph_create(const hcp_cudnn_api *api, hcp_cudnn_target target,
     ask_heuristic(g, ops);
     rc = g->rc;
     if (rc == HCP_RC_OK) {
+        read_workspace(g, g->config[0], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
         describe(g, 0);
         *out = g;
     } else {
@@ -439,7 +440,8 @@ int hcp_cudnn_graph_build(hcp_cudnn_graph *g, int64_t max_workspace, char *why,
         if (g->rc != HCP_RC_OK)
             return g->rc;
         s = g->api->finalize(plan);
-        if (s == CUDNN_STATUS_SUCCESS && read_workspace(g, plan) &&
+        if (s == CUDNN_STATUS_SUCCESS &&
+            read_workspace(g, plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) &&
             g->workspace <= max_workspace) {
             g->plan = plan;
             describe(g, i);

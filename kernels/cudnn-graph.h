@@ -33,6 +33,14 @@ typedef struct hcp_cudnn_api {
  * Thread-safe. */
 const hcp_cudnn_api *hcp_cudnn_load(char *why, size_t why_size);
 
+/* A cuDNN handle on the device, for one thread at a time. Handles that are given back
+ * are kept (some, for the life of the process): a handle remembers the kernels that
+ * it compiled, which is most of the time of building a plan. Thread-safe. Status as
+ * cudnnCreate's; the caller has selected the device. */
+cudnnStatus_t hcp_cudnn_take_handle(const hcp_cudnn_api *api, int device,
+                                    cudnnHandle_t *out);
+void hcp_cudnn_give_handle(const hcp_cudnn_api *api, int device, cudnnHandle_t handle);
+
 /* Tensors of the graph that run() binds. */
 enum {
     HCP_CUDNN_Q = 1,
@@ -72,7 +80,8 @@ int hcp_cudnn_graph_build(hcp_cudnn_graph *graph, int64_t max_workspace, char *w
 
 void hcp_cudnn_graph_destroy(hcp_cudnn_graph *graph);
 
-/* The plan and the bytes of workspace that it needs; NULL and 0 before build. */
+/* The plan and the bytes of workspace that it needs; before build NULL and what the
+ * heuristic's first choice would need. */
 cudnnBackendDescriptor_t hcp_cudnn_graph_plan(const hcp_cudnn_graph *graph);
 int64_t hcp_cudnn_graph_workspace(const hcp_cudnn_graph *graph);
 /* "engine 2 (config 1 of 2), knobs 24=7": of the plan, or of the heuristic's first

@@ -26,6 +26,7 @@ struct hcp_attn_plan {
     const hcp_cudnn_api *api;
     hcp_attn_problem problem;
     int causal; /* the graph takes a diagonal */
+    int device;
     cudnnHandle_t handle;
     hcp_cudnn_graph *graph;
 };
@@ -113,6 +114,16 @@ static int fail(int rc, const char *why)
     return rc == HCP_RC_UNSUPPORTED ? HCP_RC_DEVICE : rc;
 }
 
+static void plan_destroy(hcp_attn_plan *plan)
+{
+    if (!plan)
+        return;
+    hcp_cudnn_graph_destroy(plan->graph);
+    if (plan->handle)
+        hcp_cudnn_give_handle(plan->api, plan->device, plan->handle);
+    free(plan);
+}
+
 static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *problem,
                        hcp_attn_plan **out)
 {
@@ -133,10 +144,12 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
     plan->api = api;
     plan->problem = *problem;
     plan->causal = needs_mask(problem);
+    plan->device = device->ordinal;
     rc = hcp_cuda_check(cudaSetDevice(device->ordinal), "select the GPU for cuDNN");
     if (rc != HCP_RC_OK)
         goto out;
-    if ((s = api->create(&plan->handle)) != CUDNN_STATUS_SUCCESS) {
+    s = hcp_cudnn_take_handle(api, device->ordinal, &plan->handle);
+    if (s != CUDNN_STATUS_SUCCESS) {
         snprintf(why, sizeof why, "cuDNN %s: creating a handle failed: %s",
                  api->version_text, api->error_string(s));
         plan->handle = NULL;
@@ -152,10 +165,7 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
         rc = fail(rc, why);
 out:
     if (rc != HCP_RC_OK) {
-        if (plan->handle)
-            api->destroy(plan->handle);
-        hcp_cudnn_graph_destroy(plan->graph);
-        free(plan);
+        plan_destroy(plan);
         return rc;
     }
     *out = plan;
@@ -224,15 +234,6 @@ out:
     if (pack)
         api->destroy_descriptor(pack);
     return s == CUDNN_STATUS_SUCCESS ? HCP_RC_OK : HCP_RC_DEVICE;
-}
-
-static void plan_destroy(hcp_attn_plan *plan)
-{
-    if (!plan)
-        return;
-    hcp_cudnn_graph_destroy(plan->graph);
-    plan->api->destroy(plan->handle);
-    free(plan);
 }
 
 static int describe(const hcp_attn_plan *plan, char *text, size_t text_size)

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "gpu-tap.h"
 #include "kernels/conformance.h"
 #include "kernels/cuda.h"
@@ -207,6 +208,49 @@ static void ring(const hcp_provider *provider, const hcp_provider *truth, int ca
     free_sequence(&s);
 }
 
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* What a sweep pays a cell: plans of one kernel family, each destroyed before the
+ * next. Compiling once must serve all lengths. */
+static void plan_time(const hcp_provider *provider)
+{
+    static const int64_t lens[] = {1040, 1296, 2064, 4112, 8208, 16400};
+    enum { N = sizeof lens / sizeof *lens };
+    double ms[N], worst = 0;
+    for (int causal = 0; causal < 2; causal++) {
+        for (int i = 0; i < N; i++) {
+            hcp_attn_problem p = {.size = sizeof p,
+                                  .batch = 1,
+                                  .q_len = lens[i],
+                                  .kv_len = lens[i] + 8,
+                                  .heads = 32,
+                                  .kv_heads = 8,
+                                  .head_dim = 128,
+                                  .dtype = HCP_BF16,
+                                  .out_dtype = HCP_BF16,
+                                  .causal = causal,
+                                  .scale = 0.088};
+            hcp_attn_plan *plan = NULL;
+            hcp_problem_set_dense_strides(&p);
+            double from = now_ms();
+            must(provider->plan_create(&gpu, &p, &plan), "plan");
+            ms[i] = now_ms() - from;
+            provider->plan_destroy(plan);
+            if (i > 0 && ms[i] > worst)
+                worst = ms[i];
+        }
+        ok(worst < 200,
+           "%s: first %s plan %.0f ms, later lengths %.0f %.0f %.0f %.0f %.0f",
+           provider->name, causal ? "causal" : "full", ms[0], ms[1], ms[2], ms[3], ms[4],
+           ms[5]);
+    }
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -335,6 +379,8 @@ int main(int argc, char **argv)
     }
     if (!sanitize) {
         speed(reference, HCP_FP32, 4097, middling, 2, 1000);
+        if (cudnn)
+            plan_time(cudnn);
         if (cudnn)
             speed(cudnn, HCP_BF16, 65536, large, sizeof large / sizeof *large, 10000);
     }

@@ -177,6 +177,8 @@ static void test_heuristic_names_engines(void **state)
         {4097, 6145, 12, 2, 256, 1, HCP_FP16, "engine 2 "},
         {2, 1, 8, 1, 64, 1, HCP_BF16, "engine 2 "},
         {1, 65536, 32, 8, 128, 0, HCP_BF16, "engine 1 "},
+        {1, 65536, 8, 1, 256, 0, HCP_BF16, "engine 1 "},
+        {1, 1000000, 128, 8, 256, 0, HCP_BF16, "engine 1 "},
     };
     const hcp_cudnn_api *api;
     hcp_cudnn_target target = {NULL, NULL};
@@ -197,6 +199,11 @@ static void test_heuristic_names_engines(void **state)
         assert_int_equal(rc, HCP_RC_OK);
         assert_non_null(strstr(hcp_cudnn_graph_text(graph), cases[i].engine));
         assert_null(hcp_cudnn_graph_plan(graph));
+        /* what query() promises is enough for what the engine will ask */
+        hcp_attn_support support = {.size = sizeof support};
+        hcp_provider_cudnn()->query(&gpu, &p, &support);
+        assert_true(hcp_cudnn_graph_workspace(graph) >= 256);
+        assert_true(support.workspace_bytes >= hcp_cudnn_graph_workspace(graph));
         hcp_cudnn_graph_destroy(graph);
     }
     api->destroy_descriptor(target.device);
