@@ -14,4 +14,4 @@ kernels/merge.o: kernels/randn.h
 kernels/merge.o kernels/reference.o: kernels/dtype.cuh kernels/cuda-internal.h \
 	kernels/provider.h kernels/runtime.h
 endif
-CLEANFILES += kernels/*.ptxas
+CLEANFILES += kernels/*.ptxas profiler/*.ptxas

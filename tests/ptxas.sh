@@ -5,7 +5,7 @@
 # .cu.o rule leaves beside the objects.
 set -u
 cd "${top_builddir:-.}" || exit 1
-reports=$(find kernels -name '*.ptxas' | sort)
+reports=$(find . -name '*.ptxas' | sort)
 if [ -z "$reports" ]; then
     echo '1..0 # SKIP no CUDA objects in this build'
     exit 0
