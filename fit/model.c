@@ -8,6 +8,9 @@
 #include <string.h>
 #include "fit/model-internal.h"
 
+/* What a stored time may be: nothing that is measured comes near either end. */
+#define MS_MIN 1e-12
+#define MS_MAX 1e15
 #define REFIT "run 'hcp-plan fit' again"
 
 static const struct hcp_named_array *find(const struct hcp_named_array *arrays, size_t n,
@@ -139,7 +142,7 @@ static int read_grid(hcp_model *m, const struct hcp_named_array *arrays, size_t 
             double v = ms->v[from], rise = 1.0 + HCP_MIN_RISE / 2;
             t[to] = v;
             m->known[to] = known->v[from] > 0;
-            if (!(v > 0) || !isfinite(v) || (i > 0 && !(v >= t[to - w] * rise)) ||
+            if (!(v >= MS_MIN && v <= MS_MAX) || (i > 0 && !(v >= t[to - w] * rise)) ||
                 (j > 0 && !(v >= t[to - 1] * rise))) {
                 free(t);
                 return damaged(&m->row, "ms", "does not rise along both axes", err);
@@ -204,7 +207,7 @@ static int read_squares(hcp_model *m, const struct hcp_named_array *arrays, size
         return hcp_fail(err, HCP_FAILED, "out of memory");
     for (int i = 1; i <= k; i++) {
         double v = ms->v[i - 1];
-        if (!(v > 0) || !isfinite(v) ||
+        if (!(v >= MS_MIN && v <= MS_MAX) ||
             (i > 1 && !(v >= m->s_ms[i - 1] * (1.0 + HCP_MIN_RISE / 2))))
             return damaged(&m->row, "s_ms", "does not rise", err);
         m->s_ms[i] = v;
@@ -303,6 +306,10 @@ int hcp_model_create(const struct hcp_model_row *row,
     if (!code &&
         ((m->has_full && (!m->hull[0] || !m->hull[2])) || (m->has_square && !m->hull[4])))
         code = damaged(row, "hull", "is empty", err);
+    if (!code && poly && !(hcp_eval_full(m, m->last_q, m->last_kv) < 1e60))
+        code = damaged(row, "full", "grows without bound", err);
+    if (!code && poly && !(hcp_eval_square(m, HCP_MODEL_LEN_MAX) < 1e60))
+        code = damaged(row, "square", "grows without bound", err);
     if (!code)
         code = hcp_causal_init(m, err);
     if (code) {
