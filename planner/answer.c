@@ -39,7 +39,7 @@ static void note_call(void *ctx, int64_t q_len, int64_t kv_len)
     note(ctx, 0, q_len, kv_len);
 }
 
-static hcp_status outside(const struct problem *p, const int64_t *tokens, char *text,
+hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *text,
                           size_t text_size)
 {
     struct gap gap = {.p = p};
@@ -201,7 +201,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     struct score score = eval_split(p, s, tokens, NULL), other;
 
     if (score.refused)
-        return outside(p, tokens, text, text_size);
+        return answer_outside(p, tokens, text, text_size);
     plan->n_ranks = p->n;
     plan->shape = p->ring->shape;
     memcpy(plan->provider, p->ring->provider, sizeof plan->provider);

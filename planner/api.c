@@ -213,9 +213,10 @@ hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
     return status;
 }
 
-hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan, void *workspace,
-                             size_t workspace_bytes, char *text, size_t text_size,
-                             hcp_step *steps, size_t steps_capacity, size_t *n_steps)
+hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
+                             int32_t extrapolate, void *workspace, size_t workspace_bytes,
+                             char *text, size_t text_size, hcp_step *steps,
+                             size_t steps_capacity, size_t *n_steps)
 {
     struct scratch s;
     struct problem p;
@@ -237,7 +238,7 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan, void *w
                 plan->barrier, plan->link_alpha_us, plan->link_gbps);
     p.layout = plan->layout;
     p.stripes = plan->stripes;
-    p.extrapolate = 1;
+    p.extrapolate = extrapolate != 0;
     tokens = s.tokens[TOK_PLAN];
     for (size_t r = 0; r < ring->n; r++) {
         tokens[r] = plan->ranks[r].tokens;
@@ -254,7 +255,8 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan, void *w
     if (steps_capacity < m * m)
         return plan_fail(text, text_size, HCP_STATUS_SPACE,
                          "array of %zu steps, %zu needed", steps_capacity, m * m);
-    eval_split(&p, &s, tokens, steps);
+    if (eval_split(&p, &s, tokens, steps).refused)
+        return answer_outside(&p, tokens, text, text_size);
     for (size_t i = 0; i < m * m; i++) {
         steps[i].rank = s.act.rank[steps[i].rank];
         steps[i].block_of = s.act.rank[steps[i].block_of];

@@ -6,5 +6,9 @@
 #define HCP_PLAN_COMMANDS_H
 
 int cmd_fit(int argc, char **argv);
+int cmd_predict(int argc, char **argv);
+int cmd_split(int argc, char **argv);
+int cmd_compare(int argc, char **argv);
+int cmd_simulate(int argc, char **argv);
 
 #endif

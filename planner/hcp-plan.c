@@ -12,6 +12,10 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"fit", cmd_fit, "fit the measured cells of a database"},
+    {"predict", cmd_predict, "time of one block, or of a list of blocks"},
+    {"split", cmd_split, "how many tokens, and which, each rank gets"},
+    {"compare", cmd_compare, "all strategies side by side"},
+    {"simulate", cmd_simulate, "a split step by step round the ring"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

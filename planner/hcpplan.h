@@ -296,11 +296,13 @@ HCP_API hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *ques
 
 /* Replays a plan on a ring of the same ranks, step by step. steps has room for
  * m * m entries, m being the number of ranks with tokens (capacity is checked); they
- * come ordered by rank, then step. *n_steps = m * m. */
+ * come ordered by rank, then step. *n_steps = m * m. Blocks outside the measured
+ * lengths: HCP_STATUS_OUTSIDE, unless extrapolate is 1. */
 HCP_API hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
-                                     void *workspace, size_t workspace_bytes, char *text,
-                                     size_t text_size, hcp_step *steps,
-                                     size_t steps_capacity, size_t *n_steps);
+                                     int32_t extrapolate, void *workspace,
+                                     size_t workspace_bytes, char *text, size_t text_size,
+                                     hcp_step *steps, size_t steps_capacity,
+                                     size_t *n_steps);
 
 /* Predicted time of one block on a rank: q_len queries against kv_len keys, all visible
  * (causal 0), or query i seeing keys up to i + kv_len - q_len (causal 1).

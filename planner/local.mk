@@ -20,7 +20,9 @@ planner_libhcpplan_la_DEPENDENCIES = fit/libhcpmodel.la db/libhcpdb.la planner/h
 
 # The only binary that links GSL; no CUDA in it.
 bin_PROGRAMS += planner/hcp-plan
-planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit.c
+planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit.c \
+	planner/options.h planner/options.c planner/session.c planner/text.c \
+	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
-planner_hcp_plan_LDADD = fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \
+planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \
 	$(GSL_LIBS) $(LIBM)

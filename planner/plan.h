@@ -248,7 +248,10 @@ struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *
 /* Best split that leaves out the k slowest ranks, k = 1 .. n - 1; refused if none. */
 struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens);
 
-/* answer.c: everything beside the split. */
+/* answer.c: HCP_STATUS_OUTSIDE and which lengths are missing. */
+hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *text,
+                          size_t text_size);
+/* Everything beside the split. */
 hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct answer *a,
                        const hcp_question *question, char *text, size_t text_size,
                        hcp_plan *plan);

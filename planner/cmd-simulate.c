@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "planner/commands.h"
+#include "planner/options.h"
+
+enum { OPT_STRATEGY = 0x4000, OPT_PLAN };
+
+struct args {
+    struct plan_args plan;
+    const char *file;
+};
+
+static const struct argp_option options[] = {
+    {"plan", OPT_PLAN, "FILE", 0,
+     "Plan printed by 'split --json' (- reads standard input) instead of a new split", 0},
+    {"strategy", OPT_STRATEGY, "NAME", 0,
+     "even, nominal, proportional, lut, poly or best (best)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct args *args = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->plan;
+        state->child_inputs[1] = &args->plan;
+        return 0;
+    case OPT_PLAN:
+        args->file = arg;
+        return 0;
+    case OPT_STRATEGY:
+        if (hcp_strategy_from_name(arg, &args->plan.question.strategy))
+            argp_error(state, "--strategy '%s' is not known; expected even, nominal, "
+                              "proportional, lut, poly or best",
+                       arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int read_all(const char *path, char **out, size_t *n, struct hcp_err *err)
+{
+    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    size_t room = 0, got;
+    char *text = NULL, *more;
+
+    *n = 0;
+    if (!in)
+        return hcp_fail(err, HCP_FAILED, "cannot open %s: %s", path, strerror(errno));
+    do {
+        if (*n + 4096 > room) {
+            room = 2 * room + 8192;
+            more = realloc(text, room);
+            if (!more) {
+                free(text);
+                if (in != stdin)
+                    fclose(in);
+                return hcp_fail(err, HCP_FAILED, "out of memory");
+            }
+            text = more;
+        }
+        got = fread(text + *n, 1, room - *n, in);
+        *n += got;
+    } while (got > 0);
+    if (ferror(in)) {
+        free(text);
+        text = NULL;
+        hcp_fail(err, HCP_FAILED, "cannot read %s: %s", path, strerror(errno));
+    }
+    if (in != stdin)
+        fclose(in);
+    *out = text;
+    return text ? HCP_OK : HCP_FAILED;
+}
+
+static int load_plan(const char *path, hcp_plan *plan, struct hcp_err *err)
+{
+    char *text = NULL, why[200] = "";
+    size_t n, n_ranks, n_segments;
+    hcp_status status;
+    int rc = read_all(path, &text, &n, err);
+
+    if (rc)
+        return rc;
+    status = hcp_plan_json_counts(text, n, why, sizeof why, &n_ranks, &n_segments);
+    if (!status) {
+        hcp_plan_rank *ranks = calloc(n_ranks, sizeof *ranks);
+        hcp_segment *segments = calloc(n_segments + 1, sizeof *segments);
+
+        hcp_plan_init(plan, ranks, n_ranks, segments, n_segments + 1);
+        status = ranks && segments
+                     ? hcp_plan_from_json(text, n, why, sizeof why, plan)
+                     : HCP_STATUS_NO_MEMORY;
+        if (status) {
+            free(ranks);
+            free(segments);
+        }
+    }
+    free(text);
+    if (status)
+        return hcp_fail(err, plan_exit_code(status), "%s: %s", path,
+                        why[0] ? why : hcp_strerror(status));
+    if (plan->fingerprint && plan->fingerprint != hcp_plan_fingerprint(plan))
+        fprintf(stderr, "hcp-plan: note: %s was changed after it was printed (its fingerprint "
+                        "does not match)\n",
+                path);
+    return HCP_OK;
+}
+
+static double end_of(const hcp_step *steps, size_t n, size_t m, size_t *critical)
+{
+    double end = -1;
+
+    for (size_t i = m - 1; i < n; i += m) {
+        if (steps[i].fin_ms > end) {
+            end = steps[i].fin_ms;
+            *critical = (size_t)steps[i].rank;
+        }
+    }
+    return end;
+}
+
+static json_t *rank_json(const hcp_plan *plan, const hcp_step *steps, size_t m)
+{
+    const hcp_plan_rank *rank = &plan->ranks[steps->rank];
+    json_t *list = json_array(), *object;
+    double busy = 0;
+
+    for (size_t k = 0; k < m; k++) {
+        json_t *step = json_pack("{s:i, s:i}", "step", (int)steps[k].step, "block_of",
+                                 (int)steps[k].block_of);
+
+        json_object_set_new(step, "ready_ms", hcp_json_real(steps[k].ready_ms));
+        json_object_set_new(step, "start_ms", hcp_json_real(steps[k].start_ms));
+        json_object_set_new(step, "busy_ms", hcp_json_real(steps[k].busy_ms));
+        json_object_set_new(step, "fin_ms", hcp_json_real(steps[k].fin_ms));
+        json_object_set_new(step, "wait_ms", hcp_json_real(steps[k].wait_ms));
+        json_array_append_new(list, step);
+        busy += steps[k].busy_ms;
+    }
+    object = json_pack("{s:i, s:s, s:s, s:I}", "rank", (int)steps->rank, "device",
+                       rank->device, "limit", rank->limit, "tokens",
+                       (json_int_t)rank->tokens);
+    json_object_set_new(object, "busy_ms", hcp_json_real(busy));
+    json_object_set_new(object, "wait_ms", hcp_json_real(steps[m - 1].fin_ms - busy));
+    json_object_set_new(object, "fin_ms", hcp_json_real(steps[m - 1].fin_ms));
+    json_object_set_new(object, "steps", list);
+    return object;
+}
+
+static int print_json(const hcp_plan *plan, const hcp_step *steps, size_t n, size_t m)
+{
+    json_t *object = json_object(), *ranks = json_array();
+    char fingerprint[20];
+    size_t critical = 0;
+    double end = end_of(steps, n, m, &critical);
+
+    snprintf(fingerprint, sizeof fingerprint, "%016llx",
+             (unsigned long long)plan->fingerprint);
+    json_object_set_new(object, "schema", json_integer(1));
+    json_object_set_new(object, "seq_len", json_integer((json_int_t)plan->seq_len));
+    json_object_set_new(object, "mask", json_string(plan->causal ? "causal" : "full"));
+    json_object_set_new(object, "layout", json_string(hcp_layout_name(plan->layout)));
+    json_object_set_new(object, "makespan_ms", hcp_json_real(end));
+    json_object_set_new(object, "planned_ms", hcp_json_real(plan->makespan_ms));
+    json_object_set_new(object, "critical_rank", json_integer((json_int_t)critical));
+    json_object_set_new(object, "fingerprint", json_string(fingerprint));
+    for (size_t i = 0; i < n; i += m)
+        json_array_append_new(ranks, rank_json(plan, steps + i, m));
+    json_object_set_new(object, "ranks", ranks);
+    return hcp_json_print(object, stdout);
+}
+
+static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, size_t m)
+{
+    static const char *const columns[] = {"rank",    "step",   "block_of", "ready_ms",
+                                          "start_ms", "busy_ms", "fin_ms",   "wait_ms"};
+    hcp_table *t = hcp_table_new();
+    size_t critical = 0;
+    double end = end_of(steps, n, m, &critical);
+    int rc;
+
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        hcp_table_column(t, columns[i], 1);
+    for (size_t i = 0; i < n; i++) {
+        const hcp_step *s = &steps[i];
+
+        hcp_table_row(t);
+        hcp_table_cell(t, "%d", (int)s->rank);
+        hcp_table_cell(t, "%d", (int)s->step);
+        hcp_table_cell(t, "%d", (int)s->block_of);
+        if (isnan(s->ready_ms)) { /* never sent here: nothing to do in this step */
+            for (int c = 0; c < 5; c++)
+                hcp_table_cell(t, "%s", "-");
+            continue;
+        }
+        hcp_table_cell(t, "%.4f", s->ready_ms);
+        hcp_table_cell(t, "%.4f", s->start_ms);
+        hcp_table_cell(t, "%.4f", s->busy_ms);
+        hcp_table_cell(t, "%.4f", s->fin_ms);
+        hcp_table_cell(t, "%.4f", s->wait_ms);
+    }
+    rc = hcp_table_print(t, stdout);
+    printf("\nmakespan %.4f ms, rank %zu finishes last; %s layout, %d buffers%s\n", end,
+           critical, hcp_layout_name(plan->layout), (int)plan->buffers,
+           plan->barrier ? ", a barrier after every step" : "");
+    return rc;
+}
+
+static int simulate(const struct args *args, struct session *s, struct hcp_err *err)
+{
+    const hcp_plan *plan = &s->plan;
+    size_t m = 0, n = 0;
+    hcp_step *steps;
+    hcp_status status;
+    int rc;
+
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        m += plan->ranks[r].tokens > 0;
+    steps = calloc(m * m, sizeof *steps);
+    if (!steps)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    status = hcp_plan_simulate(s->ring, plan, args->plan.question.extrapolate, s->workspace,
+                               s->workspace_bytes, err->text, sizeof err->text, steps, m * m,
+                               &n);
+    rc = err->code = plan_exit_code(status);
+    if (rc == HCP_OK && (args->plan.json ? print_json(plan, steps, n, m)
+                                         : print_text(plan, steps, n, m)))
+        rc = hcp_fail(err, HCP_FAILED, "cannot print the simulation");
+    free(steps);
+    return rc;
+}
+
+/* A plan file says how its ring was assumed to be; the command line overrides it. */
+static int open_file(struct args *args, struct session *s, struct hcp_err *err)
+{
+    const hcp_question *q = &args->plan.question;
+    hcp_plan plan;
+    int rc;
+
+    if (args->plan.ranks)
+        return hcp_fail(err, HCP_USAGE, "--plan has its own ranks; leave --ranks out");
+    rc = load_plan(args->file, &plan, err);
+    if (rc)
+        return rc;
+    if (args->plan.link_given) {
+        plan.buffers = q->buffers;
+        plan.barrier = q->barrier;
+        plan.link_alpha_us = q->link_alpha_us;
+        plan.link_gbps = q->link_gbps;
+    }
+    rc = session_open_plan(&args->plan, &plan, s, err);
+    if (rc) {
+        free(plan.ranks);
+        free(plan.segments);
+    }
+    return rc;
+}
+
+int cmd_simulate(int argc, char **argv)
+{
+    static const struct argp_child children[] = {
+        {&plan_common_argp, 0, NULL, 0}, {&plan_ring_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        options, parse, NULL, "Shows a split step by step: who waits for what.", children,
+        NULL,    NULL};
+    struct args args = {0};
+    struct session s = {0};
+    struct hcp_err err = {0};
+    int rc;
+
+    plan_args_init(&args.plan);
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    if (args.file) {
+        rc = open_file(&args, &s, &err);
+    } else {
+        rc = session_open(&args.plan, &s, &err);
+        if (rc == HCP_OK)
+            rc = session_split(&args.plan, &s, &err);
+    }
+    if (rc == HCP_OK)
+        rc = simulate(&args, &s, &err);
+    session_close(&s);
+    return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <stdlib.h>
+#include "planner/commands.h"
+#include "planner/options.h"
+
+enum { OPT_STRATEGY = 0x4000 };
+
+static const struct argp_option options[] = {
+    {"strategy", OPT_STRATEGY, "NAME", 0,
+     "even, nominal, proportional, lut, poly or best (best)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct plan_args *args = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = args;
+        state->child_inputs[1] = args;
+        return 0;
+    case OPT_STRATEGY:
+        if (hcp_strategy_from_name(arg, &args->question.strategy))
+            argp_error(state,
+                       "--strategy '%s' is not known; expected even, nominal, proportional, "
+                       "lut, poly or best",
+                       arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_split(int argc, char **argv)
+{
+    static const struct argp_child children[] = {
+        {&plan_common_argp, 0, NULL, 0}, {&plan_ring_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        options, parse, NULL, "Splits one sequence over the ranks of a ring.", children,
+        NULL,    NULL};
+    struct plan_args args;
+    struct session s = {0};
+    struct hcp_err err = {0};
+    char *json;
+    int rc;
+
+    plan_args_init(&args);
+    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    rc = session_open(&args, &s, &err);
+    if (rc == HCP_OK)
+        rc = session_split(&args, &s, &err);
+    if (rc == HCP_OK && args.json) {
+        json = plan_json(&s.plan);
+        if (json)
+            puts(json);
+        else
+            rc = hcp_fail(&err, HCP_FAILED, "out of memory");
+        free(json);
+    } else if (rc == HCP_OK && plan_print(&s.plan, stdout)) {
+        rc = hcp_fail(&err, HCP_FAILED, "cannot print the plan");
+    }
+    session_close(&s);
+    return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <string.h>
+#include "planner/options.h"
+
+enum {
+    OPT_RANKS = 0x3000,
+    OPT_PROVIDER,
+    OPT_EXTRAPOLATE,
+    OPT_TILE,
+    OPT_STRIPES,
+    OPT_MAX_TOKENS,
+    OPT_BUFFERS,
+    OPT_ALPHA,
+    OPT_GBPS,
+    OPT_BARRIER
+};
+
+static const struct argp_option common_options[] = {
+    {"db", 'd', "FILE", 0, "Profile database with fitted models ($HCP_DB, else hcp.db)", 1},
+    {"json", 'j', NULL, 0, "Print JSON", 1},
+    {"ranks", OPT_RANKS, "LIST", 0,
+     "Ranks in ring order: [N*]DEVICE[@LIMIT], separated by commas", 1},
+    {"provider", OPT_PROVIDER, "NAME", 0,
+     "Kernel whose times count (cudnn if it is measured on all ranks, else the first in the "
+     "alphabet that is)", 1},
+    {"extrapolate", OPT_EXTRAPOLATE, NULL, 0,
+     "Answer outside the measured lengths, and say so", 1},
+    {0},
+};
+
+static const struct argp_option ring_options[] = {
+    {"tile", OPT_TILE, "N", 0,
+     "Shares are multiples of N tokens, except one (the largest kernel tile)", 2},
+    {"stripes", OPT_STRIPES, "N", 0, "Stripes of the striped layout (8)", 2},
+    {"max-tokens", OPT_MAX_TOKENS, "LIST", 0,
+     "Memory caps in tokens: N for all ranks, N,N,... by rank (0: none), or RANK=N,...", 2},
+    {"buffers", OPT_BUFFERS, "N", 0, "KV blocks a rank can hold, its own included (2; 0: no limit)", 2},
+    {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 2},
+    {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)", 2},
+    {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
+    {0},
+};
+
+void plan_args_init(struct plan_args *args)
+{
+    memset(args, 0, sizeof *args);
+    hcp_shape_defaults(&args->shape);
+    hcp_question_init(&args->question);
+}
+
+static error_t parse_common(int key, char *arg, struct argp_state *state)
+{
+    struct plan_args *args = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->shape;
+        return 0;
+    case 'd':
+        args->db = arg;
+        return 0;
+    case 'j':
+        args->json = 1;
+        return 0;
+    case OPT_RANKS:
+        args->ranks = arg;
+        return 0;
+    case OPT_PROVIDER:
+        args->provider = arg;
+        return 0;
+    case OPT_EXTRAPOLATE:
+        args->question.extrapolate = 1;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; ranks are given with --ranks", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int set_ring_option(int key, const char *arg, hcp_question *q, struct hcp_err *err)
+{
+    int64_t number = 0;
+    int rc = HCP_OK;
+
+    switch (key) {
+    case OPT_TILE:
+        return hcp_parse_len(arg, 1, &q->tile, err);
+    case OPT_STRIPES:
+        rc = hcp_parse_int(arg, "--stripes", 1, 1024, &number, err);
+        q->stripes = (int32_t)number;
+        return rc;
+    case OPT_BUFFERS:
+        rc = hcp_parse_int(arg, "--buffers", 0, 16, &number, err);
+        q->buffers = (int32_t)number;
+        return rc;
+    case OPT_ALPHA:
+        rc = hcp_parse_double(arg, &q->link_alpha_us, err);
+        if (rc == HCP_OK && !(q->link_alpha_us >= 0 && q->link_alpha_us <= 1e9))
+            return hcp_fail(err, HCP_USAGE, "--link-alpha-us '%s' is not in 0..1e9", arg);
+        return rc;
+    default:
+        rc = hcp_parse_double(arg, &q->link_gbps, err);
+        if (rc == HCP_OK && q->link_gbps != 0 &&
+            !(q->link_gbps >= 1e-6 && q->link_gbps <= 1e9))
+            return hcp_fail(err, HCP_USAGE, "--link-gbps '%s' is neither 0 nor in 1e-6..1e9",
+                            arg);
+        return rc;
+    }
+}
+
+static error_t parse_ring(int key, char *arg, struct argp_state *state)
+{
+    struct plan_args *args = state->input;
+    struct hcp_err err = {0};
+
+    switch (key) {
+    case OPT_MAX_TOKENS:
+        args->max_tokens = arg;
+        return 0;
+    case OPT_BARRIER:
+        args->question.barrier = 1;
+        args->link_given = 1;
+        return 0;
+    case OPT_BUFFERS:
+    case OPT_ALPHA:
+    case OPT_GBPS:
+        args->link_given = 1;
+        /* fallthrough */
+    case OPT_TILE:
+    case OPT_STRIPES:
+        if (set_ring_option(key, arg, &args->question, &err))
+            argp_error(state, "%s", err.text);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child common_children[] = {{&hcp_shape_argp, 0, NULL, 0}, {0}};
+const struct argp plan_common_argp = {common_options, parse_common, NULL, NULL,
+                                      common_children, NULL, NULL};
+const struct argp plan_ring_argp = {ring_options, parse_ring, NULL, NULL, NULL, NULL, NULL};

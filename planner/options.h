@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What split, compare, simulate and predict of hcp-plan share: options, the models and
+ * ring behind them, and how a plan looks as text.
+ */
+#ifndef HCP_PLAN_OPTIONS_H
+#define HCP_PLAN_OPTIONS_H
+#include "db/cli.h"
+#include "planner/hcpplan.h"
+
+struct plan_args {
+    const char *db, *ranks, *provider, *max_tokens;
+    int json;
+    int link_given; /* any of the ring's options was on the command line */
+    struct hcp_shape_args shape;
+    hcp_question question; /* layout, mask and seq_len are filled from shape */
+};
+void plan_args_init(struct plan_args *args);
+/* --db --json --ranks --provider --extrapolate and the shape. Child input: struct
+ * plan_args *. */
+extern const struct argp plan_common_argp;
+/* --tile --stripes --max-tokens --buffers --link-alpha-us --link-gbps --barrier; child
+ * input: struct plan_args *. */
+extern const struct argp plan_ring_argp;
+
+/* Exit code for a library status. */
+int plan_exit_code(hcp_status status);
+
+/* Models, ring, workspace, and a plan with its arrays. */
+struct session {
+    hcp_models *models;
+    hcp_ring *ring;
+    void *workspace;
+    size_t workspace_bytes;
+    hcp_plan plan;
+};
+/* Opens the database and binds the ranks of args. Zero the session first. */
+int session_open(struct plan_args *args, struct session *s, struct hcp_err *err);
+/* As session_open, but ranks, shape and provider come from a plan, whose arrays the
+ * session takes over on success. */
+int session_open_plan(const struct plan_args *args, const hcp_plan *plan,
+                      struct session *s, struct hcp_err *err);
+/* Asks for a plan with args->question, into s->plan. */
+int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
+void session_close(struct session *s);
+
+/* The plan as JSON, malloc'ed; NULL without memory. */
+char *plan_json(const hcp_plan *plan);
+/* Table by rank and a summary; non-zero if printing failed. */
+int plan_print(const hcp_plan *plan, FILE *out);
+/* "4352 1024 ...": tokens by rank, shortened for large groups. */
+void plan_tokens_text(const hcp_plan *plan, char *out, size_t size);
+/* "nvidia-h200@mps:10" */
+void plan_rank_name(const char *device, const char *limit, char *out, size_t size);
+
+#endif

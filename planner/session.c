@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <stdlib.h>
+#include <string.h>
+#include "planner/options.h"
+
+int plan_exit_code(hcp_status status)
+{
+    switch (status) {
+    case HCP_STATUS_OK:
+        return HCP_OK;
+    case HCP_STATUS_INVALID:
+        return HCP_USAGE;
+    case HCP_STATUS_NO_MODEL:
+    case HCP_STATUS_STALE:
+    case HCP_STATUS_OUTSIDE:
+    case HCP_STATUS_INFEASIBLE:
+    case HCP_STATUS_UNSUPPORTED:
+        return HCP_NO_ANSWER;
+    default:
+        return HCP_FAILED;
+    }
+}
+
+/* One entry of --max-tokens: "N", or "RANK=N". *rank = -1 without a rank. */
+static int parse_cap(const char *text, size_t len, size_t n, int64_t *rank, int64_t *cap,
+                     struct hcp_err *err)
+{
+    char item[64], *equals;
+    int rc;
+
+    if (len >= sizeof item)
+        return hcp_fail(err, HCP_USAGE, "--max-tokens entry '%.40s...' is too long", text);
+    memcpy(item, text, len);
+    item[len] = 0;
+    equals = strchr(item, '=');
+    *rank = -1;
+    if (equals) {
+        *equals = 0;
+        rc = hcp_parse_int(item, "rank of --max-tokens", 0, (int64_t)n - 1, rank, err);
+        if (rc)
+            return rc;
+    }
+    return hcp_parse_len(equals ? equals + 1 : item, 0, cap, err);
+}
+
+static int parse_caps(const char *text, hcp_rank *ranks, size_t n, struct hcp_err *err)
+{
+    size_t next = 0;
+    int named = 0, listed = 0;
+
+    for (const char *p = text;; p++) {
+        size_t len = strcspn(p, ",");
+        int64_t rank, cap;
+        int rc = parse_cap(p, len, n, &rank, &cap, err);
+
+        if (rc)
+            return rc;
+        if (rank < 0) {
+            listed = 1;
+            if (next == n)
+                return hcp_fail(err, HCP_USAGE, "--max-tokens lists more than %zu ranks", n);
+            rank = (int64_t)next++;
+        } else {
+            named = 1;
+        }
+        ranks[rank].max_tokens = cap;
+        p += len;
+        if (!*p)
+            break;
+    }
+    if (named && listed)
+        return hcp_fail(err, HCP_USAGE,
+                        "--max-tokens mixes RANK=N with a list by rank; use one form");
+    if (listed && next == 1) {
+        for (size_t r = 1; r < n; r++)
+            ranks[r].max_tokens = ranks[0].max_tokens;
+    } else if (listed && next != n) {
+        return hcp_fail(err, HCP_USAGE, "--max-tokens lists %zu ranks, --ranks has %zu", next,
+                        n);
+    }
+    return HCP_OK;
+}
+
+static int read_ranks(const struct plan_args *args, hcp_rank **out, size_t *n,
+                      struct hcp_err *err)
+{
+    struct hcp_key *keys = NULL;
+    hcp_rank *ranks;
+    int rc;
+
+    if (!args->ranks)
+        return hcp_fail(err, HCP_USAGE,
+                        "--ranks is missing: which devices, as in --ranks "
+                        "'nvidia-h200@mps:100,nvidia-h200@mps:10'");
+    rc = hcp_parse_ranks(args->ranks, &keys, n, err);
+    if (rc)
+        return rc;
+    if (*n > HCP_PLAN_MAX_RANKS) {
+        free(keys);
+        return hcp_fail(err, HCP_USAGE, "--ranks has %zu ranks; %d at most", *n,
+                        HCP_PLAN_MAX_RANKS);
+    }
+    ranks = calloc(*n, sizeof *ranks);
+    if (!ranks) {
+        free(keys);
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    }
+    for (size_t r = 0; r < *n; r++) {
+        hcp_rank_init(&ranks[r]);
+        memcpy(ranks[r].device, keys[r].device, sizeof ranks[r].device);
+        memcpy(ranks[r].limit, keys[r].limit, sizeof ranks[r].limit);
+    }
+    free(keys);
+    if (args->max_tokens && (rc = parse_caps(args->max_tokens, ranks, *n, err))) {
+        free(ranks);
+        return rc;
+    }
+    *out = ranks;
+    return HCP_OK;
+}
+
+static int bind(const struct plan_args *args, const hcp_shape *shape,
+                const hcp_rank *ranks, size_t n, const char *provider, struct session *s,
+                struct hcp_err *err)
+{
+    hcp_status status = hcp_models_load(hcp_db_default_path(args->db), err->text,
+                                        sizeof err->text, &s->models);
+
+    if (!status)
+        status = hcp_ring_create(s->models, shape, ranks, n, provider, err->text,
+                                 sizeof err->text, &s->ring);
+    err->code = plan_exit_code(status);
+    if (status)
+        return err->code;
+    s->workspace_bytes = hcp_workspace_bytes(n);
+    s->workspace = malloc(s->workspace_bytes);
+    return s->workspace ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+}
+
+int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
+{
+    const struct hcp_shape_args *from = &args->shape;
+    hcp_shape shape;
+    hcp_rank *ranks = NULL;
+    size_t n = 0;
+    int rc;
+
+    if (strcmp(from->phase, "prefill") != 0)
+        return hcp_fail(err, HCP_NO_ANSWER,
+                        "phase %s is not planned by this version; use --phase prefill",
+                        from->phase);
+    hcp_shape_init(&shape);
+    memcpy(shape.dtype, from->dtype, sizeof shape.dtype);
+    shape.batch = from->batch;
+    shape.heads = from->heads;
+    shape.kv_heads = from->kv_heads;
+    shape.head_dim = from->head_dim;
+    args->question.seq_len = from->seq_len;
+    args->question.causal = strcmp(from->mask, "causal") == 0;
+    args->question.layout = HCP_LAYOUT_AUTO;
+    if (from->layout[0])
+        hcp_layout_from_name(from->layout, &args->question.layout);
+    rc = read_ranks(args, &ranks, &n, err);
+    if (rc == HCP_OK)
+        rc = bind(args, &shape, ranks, n, args->provider, s, err);
+    free(ranks);
+    return rc;
+}
+
+int session_open_plan(const struct plan_args *args, const hcp_plan *plan,
+                      struct session *s, struct hcp_err *err)
+{
+    hcp_rank *ranks = calloc(plan->n_ranks, sizeof *ranks);
+    const char *provider = args->provider;
+    int rc;
+
+    if (!ranks)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    if (!provider && plan->provider[0])
+        provider = plan->provider;
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        hcp_rank_init(&ranks[r]);
+        memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
+        memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
+        ranks[r].max_tokens = plan->ranks[r].max_tokens;
+    }
+    rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
+    free(ranks);
+    if (rc == HCP_OK)
+        s->plan = *plan;
+    return rc;
+}
+
+int session_split(struct plan_args *args, struct session *s, struct hcp_err *err)
+{
+    size_t n = hcp_ring_size(s->ring);
+    size_t m = hcp_segments_max(n, args->question.layout, args->question.stripes);
+    hcp_status status;
+
+    if (args->question.seq_len == 0)
+        return hcp_fail(err, HCP_USAGE, "--seq-len is missing: how many tokens to split");
+    if (!s->plan.ranks) {
+        hcp_plan_rank *ranks = malloc(n * sizeof *ranks);
+        hcp_segment *segments = malloc(m * sizeof *segments);
+
+        hcp_plan_init(&s->plan, ranks, n, segments, m);
+        if (!ranks || !segments)
+            return hcp_fail(err, HCP_FAILED, "out of memory");
+    }
+    status = hcp_plan_split(s->ring, &args->question, s->workspace, s->workspace_bytes,
+                            err->text, sizeof err->text, &s->plan);
+    return err->code = plan_exit_code(status);
+}
+
+void session_close(struct session *s)
+{
+    free(s->plan.ranks);
+    free(s->plan.segments);
+    free(s->workspace);
+    hcp_ring_free(s->ring);
+    hcp_models_free(s->models);
+    memset(s, 0, sizeof *s);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "planner/options.h"
+
+char *plan_json(const hcp_plan *plan)
+{
+    size_t needed;
+    char *json;
+
+    hcp_plan_to_json(plan, NULL, 0, &needed);
+    json = malloc(needed + 1);
+    if (json)
+        hcp_plan_to_json(plan, json, needed + 1, NULL);
+    return json;
+}
+
+void plan_rank_name(const char *device, const char *limit, char *out, size_t size)
+{
+    snprintf(out, size, "%s%s%s", device, limit[0] ? "@" : "", limit);
+}
+
+void plan_tokens_text(const hcp_plan *plan, char *out, size_t size)
+{
+    size_t at = 0, shown = plan->n_ranks <= 8 ? plan->n_ranks : 6;
+
+    out[0] = 0;
+    for (size_t r = 0; r < shown && at < size; r++)
+        at += (size_t)snprintf(out + at, size - at, "%s%lld", r ? " " : "",
+                               (long long)plan->ranks[r].tokens);
+    if (shown < plan->n_ranks && at < size)
+        snprintf(out + at, size - at, " ... (%zu ranks)", plan->n_ranks);
+}
+
+/* "0+30016 35520+30016": offset and length; long lists are cut. */
+static void segments_text(const hcp_plan *plan, const hcp_plan_rank *rank, char *out,
+                          size_t size)
+{
+    const hcp_segment *segment = plan->segments + rank->first_segment;
+    int64_t shown = rank->n_segments <= 3 ? rank->n_segments : 2;
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int64_t i = 0; i < shown; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%lld+%lld", i ? " " : "",
+                               (long long)segment[i].offset, (long long)segment[i].length);
+    if (shown < rank->n_segments)
+        snprintf(out + at, size - at, " ... (%lld)", (long long)rank->n_segments);
+}
+
+static void print_known(FILE *out, const char *before, double ms, const char *after)
+{
+    if (isnan(ms))
+        fprintf(out, "%snot known%s", before, after);
+    else
+        fprintf(out, "%s%.4g ms%s", before, ms, after);
+}
+
+static void print_summary(const hcp_plan *plan, FILE *out)
+{
+    size_t dropped = 0;
+
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        dropped += plan->ranks[r].tokens == 0;
+    fprintf(out,
+            "\n%s: %.4g ms (%.4g to %.4g), %s layout, %s kernel, tile %lld, %s times%s\n",
+            hcp_strategy_name(plan->strategy), plan->makespan_ms, plan->interval_lo_ms,
+            plan->interval_hi_ms, hcp_layout_name(plan->layout), plan->provider,
+            (long long)plan->tile, hcp_source_name(plan->source),
+            plan->source == HCP_FROM_EXTRAPOLATED ? " (outside what was measured)" : "");
+    print_known(out, "even split ", plan->even_ms, "");
+    if (!isnan(plan->gain_over_even))
+        fprintf(out, " (gain %.3gx)", plan->gain_over_even);
+    print_known(out, ", best without the slowest ranks ", plan->drop_ms, "");
+    fprintf(out, ", no split is below %.4g ms\n", plan->bound_ms);
+    if (plan->decision == HCP_DECISION_EVEN)
+        fprintf(out, "the gain over an even split is inside the error bar: even is as good\n");
+    if (dropped > 0)
+        fprintf(out, "%zu of %zu ranks get no tokens\n", dropped, plan->n_ranks);
+    fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);
+}
+
+int plan_print(const hcp_plan *plan, FILE *out)
+{
+    hcp_table *t = hcp_table_new();
+    int rc;
+
+    hcp_table_column(t, "rank", 1);
+    hcp_table_column(t, "device", 0);
+    hcp_table_column(t, "limit", 0);
+    hcp_table_column(t, "tokens", 1);
+    hcp_table_column(t, "share", 1);
+    hcp_table_column(t, "predicted_ms", 1);
+    hcp_table_column(t, "wait_ms", 1);
+    hcp_table_column(t, "model", 0);
+    hcp_table_column(t, "segments", 0);
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        const hcp_plan_rank *rank = &plan->ranks[r];
+        char segments[160];
+
+        segments_text(plan, rank, segments, sizeof segments);
+        hcp_table_row(t);
+        hcp_table_cell(t, "%zu", r);
+        hcp_table_cell(t, "%s", rank->device);
+        hcp_table_cell(t, "%s", rank->limit[0] ? rank->limit : "whole");
+        hcp_table_cell(t, "%lld", (long long)rank->tokens);
+        hcp_table_cell(t, "%.2f %%", 100.0 * (double)rank->tokens / (double)plan->seq_len);
+        hcp_table_cell(t, "%.4f", rank->predicted_ms);
+        hcp_table_cell(t, "%.4f", rank->predicted_ms - rank->compute_ms);
+        hcp_table_cell(t, "%s", rank->model);
+        hcp_table_cell(t, "%s", segments);
+    }
+    rc = hcp_table_print(t, out);
+    print_summary(plan, out);
+    return rc;
+}
