@@ -88,5 +88,5 @@ int hcp_json_print(json_t *json, FILE *out)
     put(json, out);
     putc('\n', out);
     json_decref(json);
-    return ferror(out) ? -1 : 0;
+    return hcp_cli_written(out);
 }

@@ -124,7 +124,7 @@ int hcp_table_print(hcp_table *t, FILE *out)
     if (s && !scols_table_set_termforce(s, SCOLS_TERMFORCE_NEVER) && !fill(s, t))
         rc = t->n_rows ? scols_print_table_to_string(s, &text) : 0;
     if (rc == 0 && text)
-        rc = fprintf(out, "%s\n", text) < 0 || ferror(out) ? -1 : 0;
+        rc = fprintf(out, "%s\n", text) < 0 ? hcp_cli_written(out) : 0;
     free(text);
     scols_unref_table(s);
     hcp_table_free(t);

@@ -21,14 +21,26 @@ int hcp_cli_report(const struct hcp_err *err)
     return err->code ? err->code : HCP_FAILED;
 }
 
+/* Why stdout failed; by the end of the program errno is about something else. */
+static int output_errno;
+
+int hcp_cli_written(FILE *out)
+{
+    if (!ferror(out))
+        return 0;
+    if (out == stdout && !output_errno)
+        output_errno = errno;
+    return -1;
+}
+
 int hcp_cli_finish(int code)
 {
     int failed = ferror(stdout);
 
-    errno = 0;
     if (fflush(stdout) || failed) {
+        hcp_cli_written(stdout);
         fprintf(stderr, "%s: cannot write standard output: %s\n", program,
-                errno ? strerror(errno) : "write error");
+                output_errno ? strerror(output_errno) : "write error");
         return code ? code : HCP_FAILED;
     }
     return code;

@@ -57,6 +57,9 @@ void hcp_table_free(hcp_table *t); /* for tables that are not printed */
 int hcp_json_print(json_t *json, FILE *out);
 json_t *hcp_json_real(double v); /* null for NaN */
 
+/* After printing: 0, or -1 if writing out has failed; remembers why for
+ * hcp_cli_finish. */
+int hcp_cli_written(FILE *out);
 /* Flushes and checks stdout at the end of a program (disk full): exit code. */
 int hcp_cli_finish(int code);
 

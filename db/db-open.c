@@ -47,7 +47,7 @@ static int has_no_tables(const char *path)
     return blank;
 }
 
-static int inspect(const char *path, int *what, struct hcp_err *err)
+static int inspect(const char *path, int *what, uint32_t *version, struct hcp_err *err)
 {
     unsigned char head[HEADER_BYTES];
     struct stat st;
@@ -83,19 +83,20 @@ static int inspect(const char *path, int *what, struct hcp_err *err)
                         "'%s' is damaged: cut off after %zu bytes; restore it from a copy",
                         path, n);
     *what = FILE_OURS;
+    *version = be32(head + 60);
     if (be32(head + 68) != HCP_APPLICATION_ID) {
-        if (be32(head + 68) || be32(head + 60) || !has_no_tables(path))
+        if (be32(head + 68) || *version || !has_no_tables(path))
             return hcp_fail(err, HCP_FAILED,
                             "'%s' is an SQLite database of another program (application id "
                             "0x%08x, not 0x%08x); give another file",
                             path, (unsigned)be32(head + 68), HCP_APPLICATION_ID);
         *what = FILE_BLANK;
-    } else if (be32(head + 60) > (uint32_t)hcp_n_schema_steps) {
+    } else if (*version > (uint32_t)hcp_n_schema_steps) {
         return hcp_fail(err, HCP_FAILED,
                         "'%s' has schema version %u, this program knows versions up to %d; "
                         "use a newer hcp, or export there with 'hcp-profile export' and "
                         "import here",
-                        path, (unsigned)be32(head + 60), hcp_n_schema_steps);
+                        path, (unsigned)*version, hcp_n_schema_steps);
     }
     return HCP_OK;
 }
@@ -232,19 +233,6 @@ static int connect_to(const char *path, int sqlite_flags, hcp_db **out, struct h
     return HCP_OK;
 }
 
-/* A killed writer leaves a journal that only a writer may roll back. */
-static int recover(const char *path, struct hcp_err *err)
-{
-    hcp_db *db = NULL;
-    int64_t n = 0;
-    int rc = connect_to(path, SQLITE_OPEN_READWRITE, &db, err);
-
-    if (!rc)
-        rc = pragma_int(db, "SELECT count(*) FROM sqlite_schema", &n, err);
-    hcp_db_close(db);
-    return rc;
-}
-
 static int bring_up(hcp_db *db, int what, int flags, struct hcp_err *err)
 {
     int64_t version = 0;
@@ -252,11 +240,6 @@ static int bring_up(hcp_db *db, int what, int flags, struct hcp_err *err)
 
     if (rc)
         return rc;
-    if (!(flags & HCP_DB_WRITE) && version < hcp_n_schema_steps)
-        return hcp_fail(err, HCP_FAILED,
-                        "'%s' has the older schema version %d and must be updated to %d; "
-                        "'hcp-profile import --db %s /dev/null' does it",
-                        db->path, (int)version, hcp_n_schema_steps, db->path);
     if ((flags & HCP_DB_WRITE) && sqlite3_db_readonly(db->handle, "main") == 1)
         return hcp_fail(err, HCP_FAILED,
                         "cannot write '%s': it is read-only; make it writable or give "
@@ -269,20 +252,43 @@ static int bring_up(hcp_db *db, int what, int flags, struct hcp_err *err)
                : HCP_OK;
 }
 
+/* A reader of a file that only a writer can make readable: a killed process left a
+ * journal to roll back, or the schema is older than this program. */
+static int prepare_for_reader(const char *path, uint32_t version, struct hcp_err *err)
+{
+    char journal[4096];
+    hcp_db *db = NULL;
+    int old = version < (uint32_t)hcp_n_schema_steps, rc;
+
+    snprintf(journal, sizeof journal, "%s-journal", path);
+    if (!old && access(journal, F_OK))
+        return HCP_OK;
+    rc = check_writable(path, 1, err);
+    if (rc && old)
+        return hcp_fail(err, HCP_FAILED,
+                        "'%s' has the older schema version %u and must be updated to %d, but "
+                        "is not writable; make a writable copy",
+                        path, (unsigned)version, hcp_n_schema_steps);
+    if (rc)
+        return HCP_OK; /* SQLite itself says whether that journal matters */
+    rc = hcp_db_open(path, HCP_DB_WRITE, &db, err);
+    hcp_db_close(db);
+    return rc;
+}
+
 int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err)
 {
     int write = flags & HCP_DB_WRITE, what = FILE_MISSING, rc;
+    uint32_t version = 0;
     hcp_db *db = NULL;
-    char journal[4096];
 
     if (!path || !*path)
         return hcp_fail(err, HCP_USAGE, "the database name is empty; give --db FILE");
-    if ((rc = inspect(path, &what, err)) || (rc = refuse_absent(path, what, flags, err)))
+    if ((rc = inspect(path, &what, &version, err)) || (rc = refuse_absent(path, what, flags, err)))
         return rc;
     if (write && (rc = check_writable(path, what != FILE_MISSING, err)))
         return rc;
-    snprintf(journal, sizeof journal, "%s-journal", path);
-    if (!write && !access(journal, F_OK) && !access(path, W_OK) && (rc = recover(path, err)))
+    if (!write && (rc = prepare_for_reader(path, version, err)))
         return rc;
     rc = connect_to(path,
                     write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY,

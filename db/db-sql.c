@@ -8,6 +8,7 @@
 
 int hcp_db_sql_error(hcp_db *db, int rc, const char *doing, struct hcp_err *err)
 {
+    int last = errno;
     const char *cause = db->handle ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc);
     int os = db->handle ? sqlite3_system_errno(db->handle) : 0;
 
@@ -22,6 +23,9 @@ int hcp_db_sql_error(hcp_db *db, int rc, const char *doing, struct hcp_err *err)
         os = os ? os : ENOSPC;
         break;
     case SQLITE_IOERR:
+        /* A failed COMMIT leaves the system's code in errno only. */
+        if (!os && (last == ENOSPC || last == EDQUOT || last == EFBIG || last == EIO))
+            os = last;
         break;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:

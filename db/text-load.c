@@ -265,11 +265,11 @@ static int ends_with(const char *name, const char *ending)
 
 static enum hcp_text_format detect(const char *name, const char *start)
 {
-    if (ends_with(name, ".csv"))
-        return HCP_TEXT_CSV;
-    if (ends_with(name, ".jsonl") || ends_with(name, ".ndjson"))
+    /* No CSV header starts with '{'. */
+    if (start[strspn(start, " \t\r\n")] == '{')
         return HCP_TEXT_JSONL;
-    return start[strspn(start, " \t\r\n")] == '{' ? HCP_TEXT_JSONL : HCP_TEXT_CSV;
+    return ends_with(name, ".jsonl") || ends_with(name, ".ndjson") ? HCP_TEXT_JSONL
+                                                                   : HCP_TEXT_CSV;
 }
 
 int hcp_text_load(FILE *in, const char *name, enum hcp_text_format format,

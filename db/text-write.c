@@ -19,9 +19,10 @@ struct writer {
 
 static int check(const struct writer *w)
 {
-    return ferror(w->out) ? hcp_fail(w->err, HCP_FAILED, "cannot write the export: %s",
-                                     strerror(errno ? errno : EIO))
-                          : HCP_OK;
+    return hcp_cli_written(w->out)
+               ? hcp_fail(w->err, HCP_FAILED, "cannot write the export: %s",
+                          strerror(errno ? errno : EIO))
+               : HCP_OK;
 }
 
 static void put_csv(const char *text, FILE *out)

@@ -26,8 +26,8 @@ struct hcp_text {
     size_t ignored; /* unknown columns that were ignored on request */
 };
 
-/* Reads a whole stream. name is for messages ("FILE:LINE: ..."). AUTO: by the ending
- * of name (.csv, .jsonl, .ndjson), else by the first character ('{'). Rows without
+/* Reads a whole stream. name is for messages ("FILE:LINE: ..."). AUTO: JSON lines if the
+ * text starts with '{' or name ends in .jsonl or .ndjson, else CSV. Rows without
  * origin are "recorded"; rows without run_uid get one made from the rows' content, so
  * that the same file is the same run wherever it is read. Any bad row: HCP_FAILED
  * with file, line, column, value and what was expected; nothing is returned. */

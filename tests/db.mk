@@ -1,1 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-db tests/test-db-open tests/test-cli
+TESTS += tests/test-db tests/test-db-open tests/test-cli
+tests_test_db_SOURCES = tests/test-db.c
+tests_test_db_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_test_db_LDADD = db/libhcpdb.la $(CMOCKA_LIBS) $(SQLITE_LIBS)
+tests_test_db_open_SOURCES = tests/test-db-open.c
+tests_test_db_open_CFLAGS = $(tests_test_db_CFLAGS)
+tests_test_db_open_LDADD = $(tests_test_db_LDADD)
+tests_test_cli_SOURCES = tests/test-cli.c
+tests_test_cli_CFLAGS = $(tests_test_db_CFLAGS) $(JANSSON_CFLAGS)
+tests_test_cli_LDADD = db/libhcpcli.la db/libhcpdb.la $(CMOCKA_LIBS)
+endif
+dist_check_SCRIPTS += tests/db-import.bats tests/db-errors.bats
+TESTS += tests/db-import.bats tests/db-errors.bats
