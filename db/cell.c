@@ -61,15 +61,23 @@ static int check_words(const struct hcp_cell *cell, struct hcp_err *err)
         size_t offset;
         const char *allowed[5];
     } words[] = {
-        {"dtype", "bf16, fp16 or fp32", offsetof(struct hcp_cell, key.dtype),
+        {"dtype",
+         "bf16, fp16 or fp32",
+         offsetof(struct hcp_cell, key.dtype),
          {"bf16", "fp16", "fp32"}},
-        {"phase", "prefill or decode", offsetof(struct hcp_cell, key.phase),
+        {"phase",
+         "prefill or decode",
+         offsetof(struct hcp_cell, key.phase),
          {"prefill", "decode"}},
         {"mask", "full or causal", offsetof(struct hcp_cell, mask), {"full", "causal"}},
         {"status", "ok or failed", offsetof(struct hcp_cell, status), {"ok", "failed"}},
-        {"origin", "measured, recorded or synthetic", offsetof(struct hcp_cell, origin),
+        {"origin",
+         "measured, recorded or synthetic",
+         offsetof(struct hcp_cell, origin),
          {"measured", "recorded", "synthetic"}},
-        {"cache", "cold, warm or nothing", offsetof(struct hcp_cell, cache),
+        {"cache",
+         "cold, warm or nothing",
+         offsetof(struct hcp_cell, cache),
          {"cold", "warm", ""}},
     };
     char kind[8];
@@ -84,7 +92,8 @@ static int check_words(const struct hcp_cell *cell, struct hcp_err *err)
     }
     rc = hcp_parse_slug(cell->key.device, "device", sizeof cell->key.device, err);
     if (!rc)
-        rc = hcp_parse_slug(cell->key.provider, "provider", sizeof cell->key.provider, err);
+        rc = hcp_parse_slug(cell->key.provider, "provider", sizeof cell->key.provider,
+                            err);
     if (!rc)
         rc = hcp_parse_limit(cell->key.limit, kind, &level, err);
     return rc ? HCP_FAILED : HCP_OK;
@@ -95,8 +104,8 @@ static int check_range(const char *name, int64_t v, int64_t min, int64_t max,
 {
     if (v >= min && v <= max)
         return HCP_OK;
-    return hcp_fail(err, HCP_FAILED, "%s %lld is out of range; expected %lld to %lld", name,
-                    (long long)v, (long long)min, (long long)max);
+    return hcp_fail(err, HCP_FAILED, "%s %lld is out of range; expected %lld to %lld",
+                    name, (long long)v, (long long)min, (long long)max);
 }
 
 static int check_shape(const struct hcp_cell *cell, struct hcp_err *err)
@@ -115,12 +124,14 @@ static int check_shape(const struct hcp_cell *cell, struct hcp_err *err)
     if (!rc)
         rc = check_range("head_dim", k->head_dim, 1, 65536, err);
     if (!rc && k->heads % k->kv_heads)
-        rc = hcp_fail(err, HCP_FAILED,
-                      "heads %d is not a multiple of kv_heads %d; query heads share KV heads "
-                      "evenly",
-                      (int)k->heads, (int)k->kv_heads);
+        rc = hcp_fail(
+            err, HCP_FAILED,
+            "heads %d is not a multiple of kv_heads %d; query heads share KV heads "
+            "evenly",
+            (int)k->heads, (int)k->kv_heads);
     if (!rc && cell->sm_seen == 0)
-        rc = hcp_fail(err, HCP_FAILED, "sm_seen is 0; leave it empty where it is not known");
+        rc = hcp_fail(err, HCP_FAILED,
+                      "sm_seen is 0; leave it empty where it is not known");
     if (!rc && cell->sm_seen > 0 && cell->sm_count > 0 && cell->sm_seen > cell->sm_count)
         rc = hcp_fail(err, HCP_FAILED,
                       "sm_seen %d is more than sm_count %d, the SMs of the whole device",
@@ -149,8 +160,9 @@ static int check_times(const struct hcp_cell *cell, struct hcp_err *err)
     char a[32], b[32];
 
     if (!strcmp(cell->status, "ok") && isnan(cell->time_ms))
-        return hcp_fail(err, HCP_FAILED, "time_ms is missing; a cell that failed says so in "
-                                         "the column status");
+        return hcp_fail(err, HCP_FAILED,
+                        "time_ms is missing; a cell that failed says so in "
+                        "the column status");
     for (int i = 0; i < 2; i++) {
         int last = -1;
         for (int j = 0; j < 5; j++) {
@@ -161,7 +173,8 @@ static int check_times(const struct hcp_cell *cell, struct hcp_err *err)
                                 "%s %s is not a time; expected milliseconds above zero",
                                 chain[i][j].name, hcp_format_double(chain[i][j].ms, a));
             if (last >= 0 && chain[i][last].ms > chain[i][j].ms)
-                return hcp_fail(err, HCP_FAILED, "%s %s is above %s %s", chain[i][last].name,
+                return hcp_fail(err, HCP_FAILED, "%s %s is above %s %s",
+                                chain[i][last].name,
                                 hcp_format_double(chain[i][last].ms, a), chain[i][j].name,
                                 hcp_format_double(chain[i][j].ms, b));
             last = j;
@@ -181,9 +194,10 @@ static int check_raw(const struct hcp_cell *cell, struct hcp_err *err)
     for (int32_t i = 0; i < cell->n_raw; i++) {
         double v = cell->raw_ms[i];
         if (!(v > 0) || isinf(v))
-            return hcp_fail(err, HCP_FAILED,
-                            "samples_ms: %s is not a time; expected milliseconds above zero",
-                            hcp_format_double(v, a));
+            return hcp_fail(
+                err, HCP_FAILED,
+                "samples_ms: %s is not a time; expected milliseconds above zero",
+                hcp_format_double(v, a));
         lo = v < lo ? v : lo;
         hi = v > hi ? v : hi;
     }
@@ -191,7 +205,8 @@ static int check_raw(const struct hcp_cell *cell, struct hcp_err *err)
         return hcp_fail(err, HCP_FAILED, "samples is %d but samples_ms has %d values",
                         (int)cell->samples, (int)cell->n_raw);
     if (cell->n_raw && (cell->time_ms < lo || cell->time_ms > hi))
-        return hcp_fail(err, HCP_FAILED, "time_ms %s is outside its samples_ms (%s to %s)",
+        return hcp_fail(err, HCP_FAILED,
+                        "time_ms %s is outside its samples_ms (%s to %s)",
                         hcp_format_double(cell->time_ms, a), hcp_format_double(lo, b),
                         hcp_format_double(hi, c));
     return HCP_OK;
@@ -237,8 +252,7 @@ static int check_texts(const struct hcp_cell *cell, struct hcp_err *err)
             return hcp_fail(err, HCP_FAILED, "%s is longer than %zu bytes", c->name,
                             c->size - 1);
         if (!hcp_text_is_clean(field))
-            return hcp_fail(err, HCP_FAILED,
-                            "%s is not one line of UTF-8 text", c->name);
+            return hcp_fail(err, HCP_FAILED, "%s is not one line of UTF-8 text", c->name);
     }
     return HCP_OK;
 }

@@ -3,14 +3,27 @@
 #include <string.h>
 #include "db/cli.h"
 
-enum { OPT_DEVICE = 0x1100, OPT_LIMIT, OPT_PROVIDER, OPT_DTYPE, OPT_MASK, OPT_PHASE,
-       OPT_ORIGIN, OPT_HOST, OPT_RUN, OPT_HEADS, OPT_KV_HEADS, OPT_HEAD_DIM, OPT_BATCH };
+enum {
+    OPT_DEVICE = 0x1100,
+    OPT_LIMIT,
+    OPT_PROVIDER,
+    OPT_DTYPE,
+    OPT_MASK,
+    OPT_PHASE,
+    OPT_ORIGIN,
+    OPT_HOST,
+    OPT_RUN,
+    OPT_HEADS,
+    OPT_KV_HEADS,
+    OPT_HEAD_DIM,
+    OPT_BATCH
+};
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Which rows (all of them if nothing is said):", 30},
     {"device", OPT_DEVICE, "NAME", 0, "Of this device, like nvidia-h200", 30},
-    {"limit", OPT_LIMIT, "LIMIT", 0, "Under this limit, like mps:50; '' is the whole device",
-     30},
+    {"limit", OPT_LIMIT, "LIMIT", 0,
+     "Under this limit, like mps:50; '' is the whole device", 30},
     {"provider", OPT_PROVIDER, "NAME", 0, "Of this kernel, like cudnn", 30},
     {"dtype", OPT_DTYPE, "TYPE", 0, "bf16, fp16 or fp32", 30},
     {"mask", OPT_MASK, "MASK", 0, "full or causal", 30},
@@ -33,9 +46,9 @@ static int one_of(const char *option, const char *arg, const char *const words[3
             *out = arg;
             return HCP_OK;
         }
-    return hcp_fail(err, HCP_USAGE, "%s '%s' is not known; expected %s%s%s%s%s", option, arg,
-                    words[0], words[2] ? ", " : " or ", words[1], words[2] ? " or " : "",
-                    words[2] ? words[2] : "");
+    return hcp_fail(err, HCP_USAGE, "%s '%s' is not known; expected %s%s%s%s%s", option,
+                    arg, words[0], words[2] ? ", " : " or ", words[1],
+                    words[2] ? " or " : "", words[2] ? words[2] : "");
 }
 
 static int number(const char *option, const char *arg, int32_t *out, struct hcp_err *err)

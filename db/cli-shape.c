@@ -4,14 +4,28 @@
 #include <string.h>
 #include "db/cli.h"
 
-enum { OPT_SEQ_LEN = 0x1000, OPT_HEADS, OPT_KV_HEADS, OPT_HEAD_DIM, OPT_DTYPE, OPT_MASK,
-       OPT_LAYOUT, OPT_BATCH, OPT_PHASE };
+enum {
+    OPT_SEQ_LEN = 0x1000,
+    OPT_HEADS,
+    OPT_KV_HEADS,
+    OPT_HEAD_DIM,
+    OPT_DTYPE,
+    OPT_MASK,
+    OPT_LAYOUT,
+    OPT_BATCH,
+    OPT_PHASE
+};
 
 void hcp_shape_defaults(struct hcp_shape_args *shape)
 {
     *shape = (struct hcp_shape_args){
-        .heads = 32, .kv_heads = 8, .head_dim = 128, .batch = 1,
-        .dtype = "bf16", .mask = "full", .phase = "prefill",
+        .heads = 32,
+        .kv_heads = 8,
+        .head_dim = 128,
+        .batch = 1,
+        .dtype = "bf16",
+        .mask = "full",
+        .phase = "prefill",
     };
 }
 
@@ -56,15 +70,16 @@ static int small(const char *text, const char *what, int64_t max, int32_t *out,
     return rc;
 }
 
-static int set_option(int key, const char *arg, struct hcp_shape_args *s, struct hcp_err *err)
+static int set_option(int key, const char *arg, struct hcp_shape_args *s,
+                      struct hcp_err *err)
 {
-    static const struct choice dtype = {"--dtype", "bf16, fp16 or fp32",
-                                        {"bf16", "fp16", "fp32"}};
+    static const struct choice dtype = {
+        "--dtype", "bf16, fp16 or fp32", {"bf16", "fp16", "fp32"}};
     static const struct choice mask = {"--mask", "full or causal", {"full", "causal"}};
-    static const struct choice layout = {"--layout", "contiguous, zigzag or striped",
-                                         {"contiguous", "zigzag", "striped"}};
-    static const struct choice phase = {"--phase", "prefill or decode",
-                                        {"prefill", "decode"}};
+    static const struct choice layout = {
+        "--layout", "contiguous, zigzag or striped", {"contiguous", "zigzag", "striped"}};
+    static const struct choice phase = {
+        "--phase", "prefill or decode", {"prefill", "decode"}};
 
     switch (key) {
     case OPT_SEQ_LEN:
@@ -116,12 +131,14 @@ int hcp_shape_check(const struct hcp_shape_args *s, struct hcp_err *err)
         return hcp_fail(err, HCP_USAGE,
                         "heads, KV heads, head dim and batch must be at least 1");
     if (s->heads % s->kv_heads)
-        return hcp_fail(err, HCP_USAGE,
-                        "%d query heads cannot share %d KV heads evenly; --heads must be a "
-                        "multiple of --kv-heads",
-                        (int)s->heads, (int)s->kv_heads);
+        return hcp_fail(
+            err, HCP_USAGE,
+            "%d query heads cannot share %d KV heads evenly; --heads must be a "
+            "multiple of --kv-heads",
+            (int)s->heads, (int)s->kv_heads);
     if (s->seq_len < 0 || s->seq_len > HCP_LEN_LIMIT)
-        return hcp_fail(err, HCP_USAGE, "sequence length %lld is out of range; up to %lld",
+        return hcp_fail(err, HCP_USAGE,
+                        "sequence length %lld is out of range; up to %lld",
                         (long long)s->seq_len, (long long)HCP_LEN_LIMIT);
     return HCP_OK;
 }

@@ -64,10 +64,11 @@ static int parse_rank(const char *text, size_t len, struct hcp_key *key, int64_t
         size_t n = (size_t)(star - text);
         snprintf(number, sizeof number, "%.*s", (int)(n < 7 ? n : 7), text);
         if (hcp_parse_int(number, "rank count", 1, MAX_RANKS, count, NULL))
-            return hcp_fail(err, HCP_USAGE,
-                            "rank '%s': '%.*s' is not a number of ranks; write N*DEVICE with "
-                            "N from 1 to %d",
-                            item, (int)n, text, MAX_RANKS);
+            return hcp_fail(
+                err, HCP_USAGE,
+                "rank '%s': '%.*s' is not a number of ranks; write N*DEVICE with "
+                "N from 1 to %d",
+                item, (int)n, text, MAX_RANKS);
         name = item + n + 1;
     }
     at = strchr(name, '@');
@@ -75,24 +76,27 @@ static int parse_rank(const char *text, size_t len, struct hcp_key *key, int64_t
     if (at) {
         *at++ = '\0';
         if (!*at)
-            return hcp_fail(err, HCP_USAGE,
-                            "rank '%.*s': nothing after '@'; write DEVICE@LIMIT or DEVICE",
-                            (int)len, text);
+            return hcp_fail(
+                err, HCP_USAGE,
+                "rank '%.*s': nothing after '@'; write DEVICE@LIMIT or DEVICE", (int)len,
+                text);
         if ((rc = hcp_parse_limit(at, kind, &level, err)))
             return rc;
         memcpy(key->limit, at, strlen(at) + 1); /* canonical, so short */
     }
     if (!*name)
-        return hcp_fail(err, HCP_USAGE,
-                        "rank '%.*s' has no device; write DEVICE[@LIMIT] or N*DEVICE[@LIMIT]",
-                        (int)len, text);
+        return hcp_fail(
+            err, HCP_USAGE,
+            "rank '%.*s' has no device; write DEVICE[@LIMIT] or N*DEVICE[@LIMIT]",
+            (int)len, text);
     if ((rc = hcp_parse_slug(name, "device", sizeof key->device, err)))
         return rc;
     memcpy(key->device, name, strlen(name) + 1);
     return HCP_OK;
 }
 
-int hcp_parse_ranks(const char *text, struct hcp_key **ranks, size_t *n, struct hcp_err *err)
+int hcp_parse_ranks(const char *text, struct hcp_key **ranks, size_t *n,
+                    struct hcp_err *err)
 {
     struct hcp_key *list = NULL, *grown, key;
     size_t count = 0;

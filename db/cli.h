@@ -15,7 +15,8 @@
 
 /* One rank "DEVICE[@LIMIT]" or "N*DEVICE[@LIMIT]", comma separated list. *ranks
  * malloc'ed array of keys with device and limit set. */
-int hcp_parse_ranks(const char *text, struct hcp_key **ranks, size_t *n, struct hcp_err *err);
+int hcp_parse_ranks(const char *text, struct hcp_key **ranks, size_t *n,
+                    struct hcp_err *err);
 
 /* Shape options, the same everywhere: an argp child that fills this. */
 struct hcp_shape_args {
@@ -23,8 +24,9 @@ struct hcp_shape_args {
     int32_t heads, kv_heads, head_dim, batch;
     char dtype[8], mask[8], layout[12], phase[8]; /* layout "" = not given */
 };
-void hcp_shape_defaults(struct hcp_shape_args *shape); /* 32/8 heads, 128, bf16, batch 1, full, prefill */
-extern const struct argp hcp_shape_argp;               /* child input: struct hcp_shape_args * */
+/* 32/8 heads, head dim 128, bf16, batch 1, full, prefill */
+void hcp_shape_defaults(struct hcp_shape_args *shape);
+extern const struct argp hcp_shape_argp; /* child input: struct hcp_shape_args * */
 int hcp_shape_check(const struct hcp_shape_args *shape, struct hcp_err *err);
 
 /* Which rows: an argp child that fills a filter (zero it first):
@@ -44,8 +46,10 @@ typedef struct hcp_table hcp_table;
 hcp_table *hcp_table_new(void);
 void hcp_table_column(hcp_table *t, const char *name, int right_align);
 void hcp_table_row(hcp_table *t);
-void hcp_table_cell(hcp_table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int hcp_table_print(hcp_table *t, FILE *out); /* and frees it; non-zero if the write failed */
+void hcp_table_cell(hcp_table *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Prints and frees it; non-zero if the write failed. */
+int hcp_table_print(hcp_table *t, FILE *out);
 
 /* Appends the rows to a JSON array of objects, column name to cell: cells that read as
  * a number become one. Table and array stay the caller's. */

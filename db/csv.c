@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int hcp_read_all(FILE *in, const char *name, char **text, size_t *size, struct hcp_err *err)
+int hcp_read_all(FILE *in, const char *name, char **text, size_t *size,
+                 struct hcp_err *err)
 {
     size_t room = 1 << 16, n = 0, got;
     char *buffer = malloc(room), *grown;
@@ -30,8 +31,9 @@ int hcp_read_all(FILE *in, const char *name, char **text, size_t *size, struct h
         int utf16 = n > 1 && ((buffer[0] == '\xff' && buffer[1] == '\xfe') ||
                               (buffer[0] == '\xfe' && buffer[1] == '\xff'));
         free(buffer);
-        return hcp_fail(err, HCP_FAILED, "'%s' is %s; expected CSV or JSON lines in UTF-8",
-                        name, utf16 ? "UTF-16" : "a binary file");
+        return hcp_fail(err, HCP_FAILED,
+                        "'%s' is %s; expected CSV or JSON lines in UTF-8", name,
+                        utf16 ? "UTF-16" : "a binary file");
     }
     buffer[n] = '\0';
     *text = buffer;
@@ -145,10 +147,11 @@ int hcp_csv_row(struct hcp_csv *csv, int *more, struct hcp_err *err)
         } else {
             p += strcspn(p, ",\n\"");
             if (*p == '"')
-                return hcp_fail(err, HCP_FAILED,
-                                "%s:%ld: a quote inside an unquoted field; quote the whole "
-                                "field",
-                                csv->name, csv->line);
+                return hcp_fail(
+                    err, HCP_FAILED,
+                    "%s:%ld: a quote inside an unquoted field; quote the whole "
+                    "field",
+                    csv->name, csv->line);
         }
         if ((rc = add_field(csv, start, err)))
             return rc;

@@ -12,7 +12,8 @@
 
 /* Everything in a stream, NUL-terminated; *size without the NUL. malloc'ed. name is
  * for messages. Refuses NUL bytes (a binary file). */
-int hcp_read_all(FILE *in, const char *name, char **text, size_t *size, struct hcp_err *err);
+int hcp_read_all(FILE *in, const char *name, char **text, size_t *size,
+                 struct hcp_err *err);
 
 /* First content byte of text: skips a byte-order mark; UTF-16 is refused. */
 int hcp_skip_bom(char *text, const char *name, char **start, struct hcp_err *err);
@@ -22,7 +23,7 @@ struct hcp_csv {
     char *next;       /* unread text; rows are cut up in place */
     long line;        /* where the last row began, from 1 */
     long next_line;
-    char **fields;    /* of the last row, valid until the next call */
+    char **fields; /* of the last row, valid until the next call */
     size_t n, room;
 };
 /* text is changed and must outlive the reader. */

@@ -38,12 +38,12 @@ struct hcp_db {
  * table. One list makes the SQL, the CSV header and the JSON keys. */
 enum hcp_column_type { HCP_COL_TEXT, HCP_COL_INT32, HCP_COL_INT64, HCP_COL_REAL };
 struct hcp_column {
-    const char *name;      /* in CSV, JSON and hcp-db(5) */
-    const char *sql;       /* expression over c (cell), r (run), d (device) */
+    const char *name; /* in CSV, JSON and hcp-db(5) */
+    const char *sql;  /* expression over c (cell), r (run), d (device) */
     enum hcp_column_type type;
-    size_t offset, size;   /* size: of a text field's buffer */
-    int64_t unknown;       /* integer that means "not known" in C, NULL in the file */
-    int64_t min, max;      /* of a known integer */
+    size_t offset, size; /* size: of a text field's buffer */
+    int64_t unknown;     /* integer that means "not known" in C, NULL in the file */
+    int64_t min, max;    /* of a known integer */
 };
 extern const struct hcp_column hcp_columns[];
 extern const size_t hcp_n_columns;
@@ -79,7 +79,8 @@ int hcp_db_device_id(hcp_db *db, const char *slug, const char *uuid, const char 
 
 /* Brings a file of version user_version up to n_steps by running steps[version..],
  * all in one transaction. */
-int hcp_db_migrate(hcp_db *db, const char *const *steps, int n_steps, struct hcp_err *err);
+int hcp_db_migrate(hcp_db *db, const char *const *steps, int n_steps,
+                   struct hcp_err *err);
 extern const char *const hcp_schema_steps[];
 extern const int hcp_n_schema_steps;
 

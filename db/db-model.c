@@ -52,8 +52,8 @@ static int put_array(hcp_db *db, int64_t model, const struct hcp_named_array *a,
         for (int b = 0; b < 8; b++)
             le[i * 8 + (size_t)b] = (unsigned char)(bits >> (8 * b));
     }
-    rc = prepare(db, "INSERT INTO model_array (model_id, name, f64_le) VALUES (?, ?, ?)", &s,
-                 err);
+    rc = prepare(db, "INSERT INTO model_array (model_id, name, f64_le) VALUES (?, ?, ?)",
+                 &s, err);
     if (!rc) {
         sqlite3_bind_int64(s, 1, model);
         sqlite3_bind_text(s, 2, a->name, -1, SQLITE_STATIC);
@@ -70,24 +70,26 @@ static int put_inside(hcp_db *db, const struct hcp_model_row *m,
 {
     sqlite3_stmt *s = NULL;
     int64_t id;
-    int rc = prepare(db,
-                     "DELETE FROM model WHERE device = ?1 AND limiter = ?2 AND provider = ?3 "
-                     "AND dtype = ?4 AND phase = ?5 AND batch = ?6 AND heads = ?7 AND "
-                     "kv_heads = ?8 AND head_dim = ?9 AND kind = ?10",
-                     &s, err);
+    int rc =
+        prepare(db,
+                "DELETE FROM model WHERE device = ?1 AND limiter = ?2 AND provider = ?3 "
+                "AND dtype = ?4 AND phase = ?5 AND batch = ?6 AND heads = ?7 AND "
+                "kv_heads = ?8 AND head_dim = ?9 AND kind = ?10",
+                &s, err);
 
     if (rc)
         return rc;
     bind_key(s, &m->key, m->kind);
     if ((rc = finish(db, s, err)))
         return rc;
-    rc = prepare(db,
-                 "INSERT INTO model (device, limiter, provider, dtype, phase, batch, heads, "
-                 "kv_heads, head_dim, kind, origin, samples_hash, format, holdout_median, "
-                 "holdout_p90, holdout_cells, fitted_at, tool_version, holdout_note) VALUES "
-                 "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, "
-                 "?17, ?18, ?19)",
-                 &s, err);
+    rc = prepare(
+        db,
+        "INSERT INTO model (device, limiter, provider, dtype, phase, batch, heads, "
+        "kv_heads, head_dim, kind, origin, samples_hash, format, holdout_median, "
+        "holdout_p90, holdout_cells, fitted_at, tool_version, holdout_note) VALUES "
+        "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, "
+        "?17, ?18, ?19)",
+        &s, err);
     if (rc)
         return rc;
     bind_key(s, &m->key, m->kind);
@@ -152,8 +154,9 @@ static int read_arrays(hcp_db *db, int64_t model, struct hcp_named_array **out, 
     size_t count = 0;
     sqlite3_stmt *s = NULL;
     int step = SQLITE_DONE;
-    int rc = prepare(db, "SELECT name, f64_le FROM model_array WHERE model_id = ?1 ORDER BY "
-                         "name",
+    int rc = prepare(db,
+                     "SELECT name, f64_le FROM model_array WHERE model_id = ?1 ORDER BY "
+                     "name",
                      &s, err);
 
     if (rc)
@@ -216,17 +219,18 @@ static sqlite3_stmt *select_models(hcp_db *db, const struct hcp_filter *f,
 {
     static const struct hcp_filter any = {0};
     sqlite3_stmt *s = NULL;
-    int rc = prepare(db,
-                     "SELECT id, device, limiter, provider, dtype, phase, batch, heads, "
-                     "kv_heads, head_dim, kind, origin, samples_hash, format, "
-                     "holdout_median, holdout_p90, holdout_cells, fitted_at, tool_version, "
-                     "holdout_note FROM model WHERE (?1 = '' OR device = ?1) AND "
-                     "((?2 = '' AND NOT ?3) OR limiter = ?2) AND (?4 = '' OR provider = ?4) "
-                     "AND (?5 = '' OR dtype = ?5) AND (?6 = '' OR phase = ?6) AND "
-                     "(?7 = 0 OR batch = ?7) AND (?8 = 0 OR heads = ?8) AND (?9 = 0 OR "
-                     "kv_heads = ?9) AND (?10 = 0 OR head_dim = ?10) AND (?11 = '' OR origin "
-                     "= ?11) ORDER BY 2, 3, 4, 5, 6, 7, 8, 9, 10, 11",
-                     &s, err);
+    int rc =
+        prepare(db,
+                "SELECT id, device, limiter, provider, dtype, phase, batch, heads, "
+                "kv_heads, head_dim, kind, origin, samples_hash, format, "
+                "holdout_median, holdout_p90, holdout_cells, fitted_at, tool_version, "
+                "holdout_note FROM model WHERE (?1 = '' OR device = ?1) AND "
+                "((?2 = '' AND NOT ?3) OR limiter = ?2) AND (?4 = '' OR provider = ?4) "
+                "AND (?5 = '' OR dtype = ?5) AND (?6 = '' OR phase = ?6) AND "
+                "(?7 = 0 OR batch = ?7) AND (?8 = 0 OR heads = ?8) AND (?9 = 0 OR "
+                "kv_heads = ?9) AND (?10 = 0 OR head_dim = ?10) AND (?11 = '' OR origin "
+                "= ?11) ORDER BY 2, 3, 4, 5, 6, 7, 8, 9, 10, 11",
+                &s, err);
 
     if (rc)
         return NULL;

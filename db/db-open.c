@@ -39,8 +39,8 @@ static int has_no_tables(const char *path)
     sqlite3 *h = NULL;
     sqlite3_stmt *s = NULL;
     int blank = sqlite3_open_v2(path, &h, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
-                sqlite3_prepare_v2(h, "SELECT count(*) FROM sqlite_schema", -1, &s, NULL) ==
-                    SQLITE_OK &&
+                sqlite3_prepare_v2(h, "SELECT count(*) FROM sqlite_schema", -1, &s,
+                                   NULL) == SQLITE_OK &&
                 sqlite3_step(s) == SQLITE_ROW && sqlite3_column_int(s, 0) == 0;
     sqlite3_finalize(s);
     sqlite3_close(h);
@@ -56,9 +56,9 @@ static int inspect(const char *path, int *what, uint32_t *version, struct hcp_er
 
     if (stat(path, &st)) {
         *what = FILE_MISSING;
-        return errno == ENOENT
-                   ? HCP_OK
-                   : hcp_fail(err, HCP_FAILED, "cannot open '%s': %s", path, strerror(errno));
+        return errno == ENOENT ? HCP_OK
+                               : hcp_fail(err, HCP_FAILED, "cannot open '%s': %s", path,
+                                          strerror(errno));
     }
     if (!S_ISREG(st.st_mode))
         return hcp_fail(err, HCP_FAILED,
@@ -74,29 +74,32 @@ static int inspect(const char *path, int *what, uint32_t *version, struct hcp_er
     n = fread(head, 1, sizeof head, f);
     fclose(f);
     if (n < 16 || memcmp(head, "SQLite format 3", 16))
-        return hcp_fail(err, HCP_FAILED,
-                        "'%s' is not a profile database (not an SQLite file); a CSV or JSON "
-                        "lines file is read by 'hcp-profile import --db NEW.db %s'",
-                        path, path);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "'%s' is not a profile database (not an SQLite file); a CSV or JSON "
+            "lines file is read by 'hcp-profile import --db NEW.db %s'",
+            path, path);
     if (n < sizeof head)
-        return hcp_fail(err, HCP_FAILED,
-                        "'%s' is damaged: cut off after %zu bytes; restore it from a copy",
-                        path, n);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "'%s' is damaged: cut off after %zu bytes; restore it from a copy", path, n);
     *what = FILE_OURS;
     *version = be32(head + 60);
     if (be32(head + 68) != HCP_APPLICATION_ID) {
         if (be32(head + 68) || *version || !has_no_tables(path))
-            return hcp_fail(err, HCP_FAILED,
-                            "'%s' is an SQLite database of another program (application id "
-                            "0x%08x, not 0x%08x); give another file",
-                            path, (unsigned)be32(head + 68), HCP_APPLICATION_ID);
+            return hcp_fail(
+                err, HCP_FAILED,
+                "'%s' is an SQLite database of another program (application id "
+                "0x%08x, not 0x%08x); give another file",
+                path, (unsigned)be32(head + 68), HCP_APPLICATION_ID);
         *what = FILE_BLANK;
     } else if (*version > (uint32_t)hcp_n_schema_steps) {
-        return hcp_fail(err, HCP_FAILED,
-                        "'%s' has schema version %u, this program knows versions up to %d; "
-                        "use a newer hcp, or export there with 'hcp-profile export' and "
-                        "import here",
-                        path, (unsigned)*version, hcp_n_schema_steps);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "'%s' has schema version %u, this program knows versions up to %d; "
+            "use a newer hcp, or export there with 'hcp-profile export' and "
+            "import here",
+            path, (unsigned)*version, hcp_n_schema_steps);
     }
     return HCP_OK;
 }
@@ -110,17 +113,18 @@ static int check_writable(const char *path, int exists, struct hcp_err *err)
     int rc = HCP_OK;
 
     if (stat(dir, &st))
-        rc = hcp_fail(err, HCP_FAILED, "cannot create '%s': directory '%s': %s", path, dir,
-                      strerror(errno));
+        rc = hcp_fail(err, HCP_FAILED, "cannot create '%s': directory '%s': %s", path,
+                      dir, strerror(errno));
     else if (exists && access(path, W_OK))
         rc = hcp_fail(err, HCP_FAILED,
-                      "cannot write '%s': %s; make it writable or give another --db", path,
-                      strerror(errno));
+                      "cannot write '%s': %s; make it writable or give another --db",
+                      path, strerror(errno));
     else if (access(dir, W_OK))
-        rc = hcp_fail(err, HCP_FAILED,
-                      "cannot write '%s': its directory '%s' is not writable (%s) and the "
-                      "journal goes there; give a --db elsewhere",
-                      path, dir, strerror(errno));
+        rc =
+            hcp_fail(err, HCP_FAILED,
+                     "cannot write '%s': its directory '%s' is not writable (%s) and the "
+                     "journal goes there; give a --db elsewhere",
+                     path, dir, strerror(errno));
     free(copy);
     return rc;
 }
@@ -128,10 +132,11 @@ static int check_writable(const char *path, int exists, struct hcp_err *err)
 static int refuse_absent(const char *path, int what, int flags, struct hcp_err *err)
 {
     if (what == FILE_MISSING && !(flags & HCP_DB_CREATE))
-        return hcp_fail(err, HCP_FAILED,
-                        "no profile database '%s'; make one with 'hcp-profile run --db %s' "
-                        "or 'hcp-profile import --db %s NAME'",
-                        path, path, path);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "no profile database '%s'; make one with 'hcp-profile run --db %s' "
+            "or 'hcp-profile import --db %s NAME'",
+            path, path, path);
     if (what != FILE_OURS && !(flags & HCP_DB_WRITE))
         return hcp_fail(err, HCP_FAILED,
                         "'%s' is empty: no profile in it; fill it with 'hcp-profile run "
@@ -178,8 +183,9 @@ static int configure(hcp_db *db, struct hcp_err *err)
     sqlite3_extended_result_codes(db->handle, 1);
     sqlite3_busy_timeout(db->handle, BUSY_TIMEOUT_MS);
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    return hcp_db_exec(db, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
-                           "PRAGMA cell_size_check = ON",
+    return hcp_db_exec(db,
+                       "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
+                       "PRAGMA cell_size_check = ON",
                        "open", err);
 }
 
@@ -207,7 +213,8 @@ static int quick_check(hcp_db *db, struct hcp_err *err)
     return rc;
 }
 
-static int connect_to(const char *path, int sqlite_flags, hcp_db **out, struct hcp_err *err)
+static int connect_to(const char *path, int sqlite_flags, hcp_db **out,
+                      struct hcp_err *err)
 {
     hcp_db *db = calloc(1, sizeof *db);
     size_t n = strlen(path) + 3;
@@ -218,8 +225,8 @@ static int connect_to(const char *path, int sqlite_flags, hcp_db **out, struct h
         return hcp_fail(err, HCP_FAILED, "out of memory");
     }
     /* ":memory:" and "file:..." mean something to SQLite; here they are names. */
-    snprintf(db->path, n, "%s%s", path[0] == ':' || !strncmp(path, "file:", 5) ? "./" : "",
-             path);
+    snprintf(db->path, n, "%s%s",
+             path[0] == ':' || !strncmp(path, "file:", 5) ? "./" : "", path);
     rc = sqlite3_open_v2(db->path, &db->handle, sqlite_flags, NULL);
     if (rc == SQLITE_OK)
         rc = configure(db, err);
@@ -265,10 +272,11 @@ static int prepare_for_reader(const char *path, uint32_t version, struct hcp_err
         return HCP_OK;
     rc = check_writable(path, 1, err);
     if (rc && old)
-        return hcp_fail(err, HCP_FAILED,
-                        "'%s' has the older schema version %u and must be updated to %d, but "
-                        "is not writable; make a writable copy",
-                        path, (unsigned)version, hcp_n_schema_steps);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "'%s' has the older schema version %u and must be updated to %d, but "
+            "is not writable; make a writable copy",
+            path, (unsigned)version, hcp_n_schema_steps);
     if (rc)
         return HCP_OK; /* SQLite itself says whether that journal matters */
     rc = hcp_db_open(path, HCP_DB_WRITE, &db, err);
@@ -284,15 +292,16 @@ int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err)
 
     if (!path || !*path)
         return hcp_fail(err, HCP_USAGE, "the database name is empty; give --db FILE");
-    if ((rc = inspect(path, &what, &version, err)) || (rc = refuse_absent(path, what, flags, err)))
+    if ((rc = inspect(path, &what, &version, err)) ||
+        (rc = refuse_absent(path, what, flags, err)))
         return rc;
     if (write && (rc = check_writable(path, what != FILE_MISSING, err)))
         return rc;
     if (!write && (rc = prepare_for_reader(path, version, err)))
         return rc;
-    rc = connect_to(path,
-                    write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY,
-                    &db, err);
+    rc = connect_to(
+        path, write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY,
+        &db, err);
     if (rc)
         return rc;
     db->flags = flags;

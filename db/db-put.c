@@ -35,9 +35,10 @@ int hcp_db_device_id(hcp_db *db, const char *slug, const char *uuid, const char 
         enum hcp_stmt which;
         const char *sql;
     } steps[] = {
-        {HCP_STMT_FIND_DEVICE, "SELECT id FROM device WHERE slug = ?1 AND ifnull(uuid, '') = "
-                               "ifnull(?2, '') AND ifnull(name, '') = ifnull(?3, '') AND "
-                               "ifnull(sm_count, 0) = ifnull(?4, 0)"},
+        {HCP_STMT_FIND_DEVICE,
+         "SELECT id FROM device WHERE slug = ?1 AND ifnull(uuid, '') = "
+         "ifnull(?2, '') AND ifnull(name, '') = ifnull(?3, '') AND "
+         "ifnull(sm_count, 0) = ifnull(?4, 0)"},
         {HCP_STMT_ADD_DEVICE, "INSERT INTO device (slug, uuid, name, sm_count) VALUES "
                               "(?1, ?2, ?3, ?4) RETURNING id"},
     };
@@ -59,8 +60,8 @@ int hcp_db_device_id(hcp_db *db, const char *slug, const char *uuid, const char 
 }
 
 enum { RUN_FIELDS = 5 };
-static const char *const run_fields[RUN_FIELDS] = {"host", "origin", "driver", "cuda_version",
-                                                   "tool_version"};
+static const char *const run_fields[RUN_FIELDS] = {"host", "origin", "driver",
+                                                   "cuda_version", "tool_version"};
 
 /* Unknown fields of a stored run are filled in, contradictions refused. */
 static int run_agrees(hcp_db *db, sqlite3_stmt *found, const char *uid,
@@ -74,10 +75,11 @@ static int run_agrees(hcp_db *db, sqlite3_stmt *found, const char *uid,
         if (!*stored && *now[i])
             *fill = 1;
         else if (*now[i] && strcmp(stored, now[i]))
-            return hcp_fail(err, HCP_FAILED,
-                            "run '%s' in '%s' has %s '%s', this row says '%s'; rows measured "
-                            "elsewhere or otherwise need a run_uid of their own",
-                            uid, db->path, run_fields[i], stored, now[i]);
+            return hcp_fail(
+                err, HCP_FAILED,
+                "run '%s' in '%s' has %s '%s', this row says '%s'; rows measured "
+                "elsewhere or otherwise need a run_uid of their own",
+                uid, db->path, run_fields[i], stored, now[i]);
     }
     return HCP_OK;
 }
@@ -86,14 +88,16 @@ int hcp_db_run_id(hcp_db *db, const char *uid, const char *host, const char *ori
                   const char *driver, const char *cuda_version, const char *tool_version,
                   const char *started_at, int64_t *id, struct hcp_err *err)
 {
-    const char *const now[RUN_FIELDS] = {host, origin, driver, cuda_version, tool_version};
+    const char *const now[RUN_FIELDS] = {host, origin, driver, cuda_version,
+                                         tool_version};
     sqlite3_stmt *s;
     int fill = 0, rc;
 
-    s = hcp_db_stmt(db, HCP_STMT_FIND_RUN,
-                    "SELECT id, host, origin, driver, cuda_version, tool_version FROM run "
-                    "WHERE uid = ?1",
-                    err);
+    s = hcp_db_stmt(
+        db, HCP_STMT_FIND_RUN,
+        "SELECT id, host, origin, driver, cuda_version, tool_version FROM run "
+        "WHERE uid = ?1",
+        err);
     if (!s)
         return HCP_FAILED;
     hcp_bind_text(s, 1, uid);
@@ -104,11 +108,12 @@ int hcp_db_run_id(hcp_db *db, const char *uid, const char *host, const char *ori
     if (rc || (*id && !fill))
         return rc;
     if (*id)
-        s = hcp_db_stmt(db, HCP_STMT_FILL_RUN,
-                        "UPDATE run SET host = ifnull(host, ?2), driver = ifnull(driver, ?4), "
-                        "cuda_version = ifnull(cuda_version, ?5), tool_version = "
-                        "ifnull(tool_version, ?6) WHERE uid = ?1 RETURNING id, ?3, ?7",
-                        err);
+        s = hcp_db_stmt(
+            db, HCP_STMT_FILL_RUN,
+            "UPDATE run SET host = ifnull(host, ?2), driver = ifnull(driver, ?4), "
+            "cuda_version = ifnull(cuda_version, ?5), tool_version = "
+            "ifnull(tool_version, ?6) WHERE uid = ?1 RETURNING id, ?3, ?7",
+            err);
     else
         s = hcp_db_stmt(db, HCP_STMT_ADD_RUN,
                         "INSERT INTO run (uid, host, origin, driver, cuda_version, "
@@ -135,8 +140,10 @@ static int find_cell(hcp_db *db, const struct hcp_cell *cell, int64_t run, int64
         db, HCP_STMT_FIND_CELL,
         "SELECT c.id FROM cell c WHERE c.run_id = ?1 AND "
         "c.device_id IN (SELECT id FROM device WHERE slug = ?2 AND ifnull(uuid, '') = "
-        "ifnull(?3, '')) AND c.limiter = ?4 AND c.provider = ?5 AND c.dtype = ?6 AND c.phase "
-        "= ?7 AND c.batch = ?8 AND c.heads = ?9 AND c.kv_heads = ?10 AND c.head_dim = ?11 AND "
+        "ifnull(?3, '')) AND c.limiter = ?4 AND c.provider = ?5 AND c.dtype = ?6 AND "
+        "c.phase "
+        "= ?7 AND c.batch = ?8 AND c.heads = ?9 AND c.kv_heads = ?10 AND c.head_dim = "
+        "?11 AND "
         "c.mask = ?12 AND c.q_len = ?13 AND c.kv_len = ?14",
         err);
     int rc;
@@ -201,8 +208,8 @@ static void bind_column(sqlite3_stmt *s, int i, const struct hcp_column *c,
     }
 }
 
-static int insert_cell(hcp_db *db, const struct hcp_cell *cell, int64_t run, int64_t device,
-                       struct hcp_err *err)
+static int insert_cell(hcp_db *db, const struct hcp_cell *cell, int64_t run,
+                       int64_t device, struct hcp_err *err)
 {
     sqlite3_stmt *s = add_cell_stmt(db, err);
     int64_t id = 0;
@@ -225,7 +232,8 @@ static int insert_cell(hcp_db *db, const struct hcp_cell *cell, int64_t run, int
     sqlite3_reset(s);
     for (int32_t i = 0; !rc && i < cell->n_raw; i++) {
         s = hcp_db_stmt(db, HCP_STMT_ADD_SAMPLE,
-                        "INSERT INTO sample (cell_id, seq, time_ms) VALUES (?, ?, ?)", err);
+                        "INSERT INTO sample (cell_id, seq, time_ms) VALUES (?, ?, ?)",
+                        err);
         if (!s)
             return HCP_FAILED;
         sqlite3_bind_int64(s, 1, id);
@@ -323,13 +331,13 @@ static int drop_cell(hcp_db *db, int64_t id, struct hcp_err *err)
     return rc;
 }
 
-static int add_inside(hcp_db *db, const struct hcp_cell *cell, enum hcp_db_outcome *outcome,
-                      struct hcp_err *err)
+static int add_inside(hcp_db *db, const struct hcp_cell *cell,
+                      enum hcp_db_outcome *outcome, struct hcp_err *err)
 {
     int64_t run = 0, device = 0, old = 0;
     int rc = hcp_db_run_id(db, cell->run_uid, cell->host, cell->origin, cell->driver,
-                           cell->cuda_version, cell->tool_version, cell->measured_at, &run,
-                           err);
+                           cell->cuda_version, cell->tool_version, cell->measured_at,
+                           &run, err);
 
     *outcome = HCP_DB_STORED;
     if (!rc)

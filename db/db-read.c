@@ -6,7 +6,7 @@
 #include <string.h>
 #include "db/db-internal.h"
 
-#define FROM_CELL                                                                          \
+#define FROM_CELL                                                                        \
     " FROM cell c JOIN run r ON r.id = c.run_id JOIN device d ON d.id = c.device_id"
 
 enum { SQL_SIZE = 4096, MAX_TERMS = 10 };
@@ -150,10 +150,11 @@ int hcp_db_each_cell(hcp_db *db, const struct hcp_filter *filter, int want_raw,
     int rc, result = HCP_OK;
 
     where_init(&w, filter);
-    snprintf(tail, sizeof tail,
-             "%s ORDER BY d.slug, c.limiter, c.provider, c.dtype, c.phase, c.batch, c.heads, "
-             "c.kv_heads, c.head_dim, c.mask, c.q_len, c.kv_len, r.uid, d.uuid, c.id",
-             w.sql);
+    snprintf(
+        tail, sizeof tail,
+        "%s ORDER BY d.slug, c.limiter, c.provider, c.dtype, c.phase, c.batch, c.heads, "
+        "c.kv_heads, c.head_dim, c.mask, c.q_len, c.kv_len, r.uid, d.uuid, c.id",
+        w.sql);
     select_cells(sql, tail);
     s = prepare(db, sql, &w, err);
     if (!s)
@@ -193,9 +194,9 @@ int hcp_db_get_cell(hcp_db *db, int64_t id, struct hcp_cell *out, struct hcp_err
     sqlite3_bind_int64(s, 1, id);
     rc = sqlite3_step(s);
     if (rc != SQLITE_ROW) {
-        rc = rc == SQLITE_DONE
-                 ? hcp_fail(err, HCP_FAILED, "'%s' has no cell %lld", db->path, (long long)id)
-                 : hcp_db_sql_error(db, rc, "read", err);
+        rc = rc == SQLITE_DONE ? hcp_fail(err, HCP_FAILED, "'%s' has no cell %lld",
+                                          db->path, (long long)id)
+                               : hcp_db_sql_error(db, rc, "read", err);
         sqlite3_finalize(s);
         return rc;
     }
@@ -209,8 +210,8 @@ int hcp_db_get_cell(hcp_db *db, int64_t id, struct hcp_cell *out, struct hcp_err
     return rc;
 }
 
-int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **keys, size_t *n,
-                struct hcp_err *err)
+int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **keys,
+                size_t *n, struct hcp_err *err)
 {
     char sql[SQL_SIZE];
     struct hcp_filter ok = {0};
@@ -226,7 +227,8 @@ int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **ke
     where_init(&w, &ok);
     snprintf(sql, sizeof sql,
              "SELECT DISTINCT d.slug, c.limiter, c.provider, c.dtype, c.phase, c.batch, "
-             "c.heads, c.kv_heads, c.head_dim" FROM_CELL "%s ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9",
+             "c.heads, c.kv_heads, c.head_dim" FROM_CELL
+             "%s ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9",
              w.sql);
     s = prepare(db, sql, &w, err);
     if (!s)
@@ -331,10 +333,17 @@ int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
                         struct hcp_err *err)
 {
     const struct hcp_filter filter = {
-        .device = key->device, .limit = key->limit, .limit_set = 1,
-        .provider = key->provider, .dtype = key->dtype, .phase = key->phase,
-        .batch = key->batch, .heads = key->heads, .kv_heads = key->kv_heads,
-        .head_dim = key->head_dim, .status = "ok",
+        .device = key->device,
+        .limit = key->limit,
+        .limit_set = 1,
+        .provider = key->provider,
+        .dtype = key->dtype,
+        .phase = key->phase,
+        .batch = key->batch,
+        .heads = key->heads,
+        .kv_heads = key->kv_heads,
+        .head_dim = key->head_dim,
+        .status = "ok",
     };
     uint64_t sum = 0x9e3779b97f4a7c15u;
     int rc = hcp_db_each_cell(db, &filter, 0, add_hash, &sum, err);

@@ -26,25 +26,29 @@ int hcp_bandwidth_validate(const struct hcp_bandwidth *row, struct hcp_err *err)
     if (rc)
         return HCP_FAILED;
     if (strcmp(row->kind, "copy"))
-        return hcp_fail(err, HCP_FAILED, "kind '%s' is not known; expected copy", row->kind);
+        return hcp_fail(err, HCP_FAILED, "kind '%s' is not known; expected copy",
+                        row->kind);
     if (!(row->gb_per_s > 0) || isinf(row->gb_per_s))
-        return hcp_fail(err, HCP_FAILED,
-                        "gb_per_s %s is not a bandwidth; expected 1e9 bytes a second above "
-                        "zero",
-                        hcp_format_double(row->gb_per_s, text));
+        return hcp_fail(
+            err, HCP_FAILED,
+            "gb_per_s %s is not a bandwidth; expected 1e9 bytes a second above "
+            "zero",
+            hcp_format_double(row->gb_per_s, text));
     if (row->bytes < 0)
         return hcp_fail(err, HCP_FAILED, "bytes %lld is negative", (long long)row->bytes);
     if (row->sm_seen == 0 ||
         (row->sm_seen > 0 && row->sm_count > 0 && row->sm_seen > row->sm_count))
-        return hcp_fail(err, HCP_FAILED,
-                        "sm_seen %d is not between 1 and sm_count %d, the SMs of the whole "
-                        "device",
-                        (int)row->sm_seen, (int)row->sm_count);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "sm_seen %d is not between 1 and sm_count %d, the SMs of the whole "
+            "device",
+            (int)row->sm_seen, (int)row->sm_count);
     if (strcmp(row->origin, "measured") && strcmp(row->origin, "recorded") &&
         strcmp(row->origin, "synthetic"))
-        return hcp_fail(err, HCP_FAILED,
-                        "origin '%s' is not known; expected measured, recorded or synthetic",
-                        row->origin);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "origin '%s' is not known; expected measured, recorded or synthetic",
+            row->origin);
     if (!*row->run_uid)
         return hcp_fail(err, HCP_FAILED, "run_uid is empty; every row belongs to a run");
     return HCP_OK;
@@ -54,12 +58,13 @@ int hcp_bandwidth_validate(const struct hcp_bandwidth *row, struct hcp_err *err)
 static int find(hcp_db *db, const struct hcp_bandwidth *row, int64_t run, int *found,
                 enum hcp_db_outcome *outcome, struct hcp_err *err)
 {
-    sqlite3_stmt *s = hcp_db_stmt(
-        db, HCP_STMT_FIND_BANDWIDTH,
-        "SELECT gb_per_s, ifnull(sm_seen, -1) FROM bandwidth WHERE run_id = ?1 AND device_id "
-        "IN (SELECT id FROM device WHERE slug = ?2 AND ifnull(uuid, '') = ifnull(?3, '')) AND "
-        "limiter = ?4 AND kind = ?5 AND ifnull(bytes, 0) = ?6",
-        err);
+    sqlite3_stmt *s = hcp_db_stmt(db, HCP_STMT_FIND_BANDWIDTH,
+                                  "SELECT gb_per_s, ifnull(sm_seen, -1) FROM bandwidth "
+                                  "WHERE run_id = ?1 AND device_id "
+                                  "IN (SELECT id FROM device WHERE slug = ?2 AND "
+                                  "ifnull(uuid, '') = ifnull(?3, '')) AND "
+                                  "limiter = ?4 AND kind = ?5 AND ifnull(bytes, 0) = ?6",
+                                  err);
     int rc;
 
     if (!s)
@@ -89,16 +94,17 @@ static int add_inside(hcp_db *db, const struct hcp_bandwidth *row,
     int64_t run = 0, device = 0;
     sqlite3_stmt *s;
     int found = 0;
-    int rc = hcp_db_run_id(db, row->run_uid, row->host, row->origin, row->driver,
-                           row->cuda_version, row->tool_version, row->measured_at, &run, err);
+    int rc =
+        hcp_db_run_id(db, row->run_uid, row->host, row->origin, row->driver,
+                      row->cuda_version, row->tool_version, row->measured_at, &run, err);
 
     if (!rc)
         rc = find(db, row, run, &found, outcome, err);
     if (rc || found)
         return rc;
     *outcome = HCP_DB_STORED;
-    rc = hcp_db_device_id(db, row->device, row->device_uuid, row->device_name, row->sm_count,
-                          &device, err);
+    rc = hcp_db_device_id(db, row->device, row->device_uuid, row->device_name,
+                          row->sm_count, &device, err);
     if (rc)
         return rc;
     s = hcp_db_stmt(db, HCP_STMT_ADD_BANDWIDTH,
@@ -165,8 +171,8 @@ static void read_bandwidth(sqlite3_stmt *s, struct hcp_bandwidth *row)
 }
 
 int hcp_db_each_bandwidth(hcp_db *db, const struct hcp_filter *filter,
-                          int (*visit)(const struct hcp_bandwidth *row, void *ctx), void *ctx,
-                          struct hcp_err *err)
+                          int (*visit)(const struct hcp_bandwidth *row, void *ctx),
+                          void *ctx, struct hcp_err *err)
 {
     static const struct hcp_filter any = {0};
     const struct hcp_filter *f = filter ? filter : &any;
@@ -176,9 +182,11 @@ int hcp_db_each_bandwidth(hcp_db *db, const struct hcp_filter *filter,
     int result = HCP_OK;
     int rc = sqlite3_prepare_v2(
         db->handle,
-        "SELECT ifnull(b.bytes, 0), b.gb_per_s, ifnull(b.sm_seen, -1), ifnull(d.sm_count, -1),"
+        "SELECT ifnull(b.bytes, 0), b.gb_per_s, ifnull(b.sm_seen, -1), "
+        "ifnull(d.sm_count, -1),"
         "d.slug, b.limiter, b.kind, r.origin, r.uid, r.host, d.uuid, d.name, r.driver, "
-        "r.cuda_version, r.tool_version, b.measured_at FROM bandwidth b JOIN run r ON r.id = "
+        "r.cuda_version, r.tool_version, b.measured_at FROM bandwidth b JOIN run r ON "
+        "r.id = "
         "b.run_id JOIN device d ON d.id = b.device_id WHERE (?1 = '' OR d.slug = ?1) AND "
         "((?2 = '' AND NOT ?6) OR b.limiter = ?2) AND (?3 = '' OR r.origin = ?3) AND "
         "(?4 = '' OR r.uid = ?4) AND (?5 = '' OR r.host = ?5) "
@@ -200,17 +208,18 @@ int hcp_db_each_bandwidth(hcp_db *db, const struct hcp_filter *filter,
     return result;
 }
 
-int hcp_db_each_run(hcp_db *db, int (*visit)(const struct hcp_run *run, void *ctx), void *ctx,
-                    struct hcp_err *err)
+int hcp_db_each_run(hcp_db *db, int (*visit)(const struct hcp_run *run, void *ctx),
+                    void *ctx, struct hcp_err *err)
 {
     struct hcp_run run;
     sqlite3_stmt *s = NULL;
     int result = HCP_OK;
-    int rc = sqlite3_prepare_v2(db->handle,
-                                "SELECT uid, host, origin, driver, cuda_version, "
-                                "tool_version, started_at, ifnull(note, '') FROM run ORDER BY "
-                                "uid",
-                                -1, &s, NULL);
+    int rc =
+        sqlite3_prepare_v2(db->handle,
+                           "SELECT uid, host, origin, driver, cuda_version, "
+                           "tool_version, started_at, ifnull(note, '') FROM run ORDER BY "
+                           "uid",
+                           -1, &s, NULL);
 
     if (rc != SQLITE_OK)
         return hcp_db_sql_error(db, rc, "read", err);
@@ -237,7 +246,8 @@ int hcp_db_note_run(hcp_db *db, const char *uid, const char *note, struct hcp_er
 {
     sqlite3_stmt *s = NULL;
     int rc = sqlite3_prepare_v2(
-        db->handle, "UPDATE run SET note = ?2 WHERE uid = ?1 AND note IS NULL", -1, &s, NULL);
+        db->handle, "UPDATE run SET note = ?2 WHERE uid = ?1 AND note IS NULL", -1, &s,
+        NULL);
 
     if (rc != SQLITE_OK)
         return hcp_db_sql_error(db, rc, "write", err);

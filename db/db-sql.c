@@ -15,10 +15,11 @@ int hcp_db_sql_error(hcp_db *db, int rc, const char *doing, struct hcp_err *err)
     switch (rc & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return hcp_fail(err, HCP_FAILED,
-                        "'%s' is locked by another process; wait for it to end and repeat "
-                        "the command",
-                        db->path);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "'%s' is locked by another process; wait for it to end and repeat "
+            "the command",
+            db->path);
     case SQLITE_FULL:
         os = os ? os : ENOSPC;
         break;
@@ -29,18 +30,20 @@ int hcp_db_sql_error(hcp_db *db, int rc, const char *doing, struct hcp_err *err)
         break;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-        return hcp_fail(err, HCP_FAILED,
-                        "'%s' is damaged (%s); restore it from a copy, or rescue rows with "
-                        "'sqlite3 %s .recover'",
-                        db->path, cause, db->path);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "'%s' is damaged (%s); restore it from a copy, or rescue rows with "
+            "'sqlite3 %s .recover'",
+            db->path, cause, db->path);
     case SQLITE_READONLY:
         return hcp_fail(err, HCP_FAILED,
                         "cannot write '%s': %s; make it writable or give another --db",
                         db->path, cause);
     case SQLITE_CANTOPEN:
-        return hcp_fail(err, HCP_FAILED,
-                        "cannot %s '%s': %s; check that its directory exists and is writable",
-                        doing, db->path, os ? strerror(os) : cause);
+        return hcp_fail(
+            err, HCP_FAILED,
+            "cannot %s '%s': %s; check that its directory exists and is writable", doing,
+            db->path, os ? strerror(os) : cause);
     default:
         return hcp_fail(err, HCP_FAILED, "cannot %s '%s': %s", doing, db->path, cause);
     }
@@ -59,7 +62,8 @@ sqlite3_stmt *hcp_db_stmt(hcp_db *db, enum hcp_stmt which, const char *sql,
     sqlite3_stmt **s = &db->stmt[which];
 
     if (!*s) {
-        int rc = sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, s, NULL);
+        int rc =
+            sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, s, NULL);
         if (rc != SQLITE_OK) {
             hcp_db_sql_error(db, rc, "use", err);
             return NULL;
@@ -115,8 +119,8 @@ int hcp_db_enter(hcp_db *db, int *own, struct hcp_err *err)
     *own = !db->batch;
     /* A full disk ends a transaction behind our back; later rows must not slip in. */
     if (db->batch && sqlite3_get_autocommit(db->handle))
-        return hcp_fail(err, HCP_FAILED, "'%s': the transaction was rolled back after an error",
-                        db->path);
+        return hcp_fail(err, HCP_FAILED,
+                        "'%s': the transaction was rolled back after an error", db->path);
     return *own ? hcp_db_begin(db, err) : HCP_OK;
 }
 

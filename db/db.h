@@ -33,20 +33,21 @@ struct hcp_cell {
     char status[8];  /* "ok" "failed" */
     char error[256]; /* why it failed */
     double time_ms;  /* median */
-    double min_ms, p25_ms, p75_ms, max_ms, ci_lo_ms, ci_hi_ms; /* ci: 95 % of the median */
+    double min_ms, p25_ms, p75_ms, max_ms;
+    double ci_lo_ms, ci_hi_ms; /* 95 % of the median */
     int32_t samples, outliers; /* outliers: beyond 10 MAD, counted, never dropped */
     double cupti_ms;           /* CUPTI kernel time, the cross-check */
-    char method[16];           /* "event" "graph" "wall" "cpu-time" "recorded" "synthetic" */
-    char cache[8];             /* "cold" "warm" */
-    char stop_reason[16];      /* "noise" "settled" "cap" "few" */
+    char method[16];      /* "event" "graph" "wall" "cpu-time" "recorded" "synthetic" */
+    char cache[8];        /* "cold" "warm" */
+    char stop_reason[16]; /* "noise" "settled" "cap" "few" */
     double sm_clock_mhz, mem_clock_mhz, power_w, energy_j, temperature_c;
-    int64_t throttle_reasons;  /* NVML bit mask */
+    int64_t throttle_reasons; /* NVML bit mask */
 
     char origin[12];  /* "measured" "recorded" "synthetic" */
     char run_uid[40]; /* one sweep on one machine; merging never double-counts it */
     char host[64], device_uuid[64], device_name[96];
-    int32_t sm_count; /* of the whole device */
-    int32_t sm_seen;  /* under the limit, as the client saw it */
+    int32_t sm_count;   /* of the whole device */
+    int32_t sm_seen;    /* under the limit, as the client saw it */
     double peak_tflops; /* dense roofline of the whole device for dtype; NaN unknown */
     char provider_version[48], provider_config[128], check_result[64];
     int64_t tile_q, tile_kv; /* 0 unknown */
@@ -54,8 +55,10 @@ struct hcp_cell {
     char measured_at[24]; /* UTC, ISO 8601 */
     char note[256];
 
-    int32_t n_raw; /* raw samples in order of measurement; owned by the caller on write, */
-    double *raw_ms; /* by the row iterator on read */
+    /* Raw samples in order of measurement; owned by the caller on write, by the row
+     * iterator on read. */
+    int32_t n_raw;
+    double *raw_ms;
 };
 
 /* Opens (flags below); creates the schema in a new or empty file, migrates an
@@ -101,28 +104,32 @@ void hcp_db_rollback(hcp_db *db);
 
 /* Row filter: NULL or "" = any. Numbers: 0 = any. */
 struct hcp_filter {
-    const char *device, *limit, *provider, *dtype, *phase, *mask, *origin, *status, *run_uid, *host;
+    const char *device, *limit, *provider, *dtype, *phase, *mask, *origin, *status,
+        *run_uid, *host;
     int limit_set; /* 1: limit "" means "whole device", not any */
     int32_t batch, heads, kv_heads, head_dim;
 };
 /* Calls visit for each cell in a fixed order (key, mask, q_len, kv_len, run_uid);
  * a non-zero return of visit stops and is returned. want_raw: fill raw_ms. */
 int hcp_db_each_cell(hcp_db *db, const struct hcp_filter *filter, int want_raw,
-                     int (*visit)(const struct hcp_cell *cell, void *ctx), void *ctx, struct hcp_err *err);
+                     int (*visit)(const struct hcp_cell *cell, void *ctx), void *ctx,
+                     struct hcp_err *err);
 /* Distinct keys that have "ok" cells, fixed order. *keys malloc'ed. */
-int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **keys, size_t *n, struct hcp_err *err);
+int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **keys,
+                size_t *n, struct hcp_err *err);
 
 /* A fingerprint of the "ok" cells of one key: changes when a cell is added,
  * removed or altered. Models store it and are refused when it differs. It does not
  * depend on the order of insertion or merging. */
-int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out, struct hcp_err *err);
+int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
+                        struct hcp_err *err);
 
 /* Memory bandwidth under a limit; what decode shares go by. */
 struct hcp_bandwidth {
     char device[64], limit[32];
-    char kind[8];     /* "copy": device to device, bytes read plus bytes written */
-    int64_t bytes;    /* copied per call; 0 unknown */
-    double gb_per_s;  /* 1e9 bytes a second */
+    char kind[8];    /* "copy": device to device, bytes read plus bytes written */
+    int64_t bytes;   /* copied per call; 0 unknown */
+    double gb_per_s; /* 1e9 bytes a second */
     int32_t sm_seen, sm_count;
     char origin[12], run_uid[40], host[64], device_uuid[64], device_name[96];
     char driver[32], cuda_version[16], tool_version[16], measured_at[24];
@@ -134,8 +141,8 @@ int hcp_db_add_bandwidth(hcp_db *db, const struct hcp_bandwidth *row,
                          enum hcp_db_outcome *outcome, struct hcp_err *err);
 /* filter: device, limit, origin, run_uid and host count. Fixed order. */
 int hcp_db_each_bandwidth(hcp_db *db, const struct hcp_filter *filter,
-                          int (*visit)(const struct hcp_bandwidth *row, void *ctx), void *ctx,
-                          struct hcp_err *err);
+                          int (*visit)(const struct hcp_bandwidth *row, void *ctx),
+                          void *ctx, struct hcp_err *err);
 
 /* Runs in order of uid. note: free text about a run, one or several lines. */
 struct hcp_run {
@@ -163,10 +170,10 @@ int hcp_db_merge(hcp_db *into, hcp_db *from, struct hcp_merge_tally *tally,
 struct hcp_model_row {
     int64_t id;
     struct hcp_key key;
-    char kind[8];   /* "lut" "poly" */
+    char kind[8];    /* "lut" "poly" */
     char origin[12]; /* of its samples; "mixed" when they differ */
     uint64_t samples_hash;
-    int32_t format; /* version of the array layout */
+    int32_t format;                     /* version of the array layout */
     double holdout_median, holdout_p90; /* relative error, 0.02 = 2 % */
     int32_t holdout_cells;
     char fitted_at[24], tool_version[16];
@@ -179,10 +186,12 @@ struct hcp_named_array {
 };
 /* Replaces the model of the same key and kind. One transaction. */
 int hcp_db_put_model(hcp_db *db, const struct hcp_model_row *row,
-                     const struct hcp_named_array *arrays, size_t n_arrays, struct hcp_err *err);
+                     const struct hcp_named_array *arrays, size_t n_arrays,
+                     struct hcp_err *err);
 int hcp_db_each_model(hcp_db *db, const struct hcp_filter *filter,
-                      int (*visit)(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
-                                   size_t n_arrays, void *ctx),
+                      int (*visit)(const struct hcp_model_row *row,
+                                   const struct hcp_named_array *arrays, size_t n_arrays,
+                                   void *ctx),
                       void *ctx, struct hcp_err *err);
 
 #endif

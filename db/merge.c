@@ -44,8 +44,8 @@ static int add_note(const struct hcp_run *run, void *ctx)
     return *run->note ? hcp_db_note_run(m->into, run->uid, run->note, m->err) : HCP_OK;
 }
 
-static int count_model(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
-                       size_t n_arrays, void *ctx)
+static int count_model(const struct hcp_model_row *row,
+                       const struct hcp_named_array *arrays, size_t n_arrays, void *ctx)
 {
     struct merge *m = ctx;
 

@@ -37,9 +37,18 @@ int hcp_parse_len(const char *text, int64_t min, int64_t *out, struct hcp_err *e
                         "(%lld to %lld)",
                         text, (long long)min, (long long)HCP_LEN_LIMIT);
     switch (*p) {
-    case 'k': case 'K': shift = 10; break;
-    case 'm': case 'M': shift = 20; break;
-    case 'g': case 'G': shift = 30; break;
+    case 'k':
+    case 'K':
+        shift = 10;
+        break;
+    case 'm':
+    case 'M':
+        shift = 20;
+        break;
+    case 'g':
+    case 'G':
+        shift = 30;
+        break;
     }
     if (shift)
         p++;
@@ -49,9 +58,10 @@ int hcp_parse_len(const char *text, int64_t min, int64_t *out, struct hcp_err *e
                         "write 4096 or 64K (K, M, G are powers of two)",
                         text, p);
     if (over || n > (HCP_LEN_LIMIT >> shift) || n << shift < min)
-        return hcp_fail(err, HCP_USAGE,
-                        "length '%s' is out of range; lengths go from %lld to %lld tokens",
-                        text, (long long)min, (long long)HCP_LEN_LIMIT);
+        return hcp_fail(
+            err, HCP_USAGE,
+            "length '%s' is out of range; lengths go from %lld to %lld tokens", text,
+            (long long)min, (long long)HCP_LEN_LIMIT);
     *out = n << shift;
     return HCP_OK;
 }
@@ -83,8 +93,9 @@ int hcp_parse_int(const char *text, const char *what, int64_t min, int64_t max,
     *out = n;
     return HCP_OK;
 bad:
-    return hcp_fail(err, HCP_USAGE, "%s '%s' is not a whole number; allowed: %lld to %lld",
-                    what, text, (long long)min, (long long)max);
+    return hcp_fail(err, HCP_USAGE,
+                    "%s '%s' is not a whole number; allowed: %lld to %lld", what, text,
+                    (long long)min, (long long)max);
 }
 
 int hcp_parse_double(const char *text, double *out, struct hcp_err *err)
@@ -148,10 +159,10 @@ int hcp_parse_limit(const char *text, char kind[8], int32_t *value, struct hcp_e
         for (p = colon + 1; is_digit(*p) && n <= limits[i].max; p++)
             n = n * 10 + (*p - '0');
         if (*p || colon[1] == '0' || n < 1 || n > limits[i].max)
-            return hcp_fail(err, HCP_USAGE,
-                            "limit '%s': '%s' is not a level; write %s:N with N from 1 to %d (%s)",
-                            text, colon + 1, limits[i].kind, (int)limits[i].max,
-                            limits[i].unit);
+            return hcp_fail(
+                err, HCP_USAGE,
+                "limit '%s': '%s' is not a level; write %s:N with N from 1 to %d (%s)",
+                text, colon + 1, limits[i].kind, (int)limits[i].max, limits[i].unit);
         strcpy(kind, limits[i].kind);
         *value = (int32_t)n;
         return HCP_OK;
@@ -178,8 +189,8 @@ int hcp_parse_slug(const char *text, const char *what, size_t size, struct hcp_e
     if (n == 0)
         return hcp_fail(err, HCP_USAGE, "%s is empty; names look like nvidia-h200", what);
     if (n >= size)
-        return hcp_fail(err, HCP_USAGE, "%s '%s' is longer than %zu characters", what, text,
-                        size - 1);
+        return hcp_fail(err, HCP_USAGE, "%s '%s' is longer than %zu characters", what,
+                        text, size - 1);
     return HCP_OK;
 }
 

@@ -8,8 +8,13 @@
 #include "db/text.h"
 
 /* Columns beyond hcp_columns: what does not belong to struct hcp_cell as a field. */
-enum { HCP_EXTRA_SAMPLES, HCP_EXTRA_KIND, HCP_EXTRA_GB_PER_S, HCP_EXTRA_BYTES,
-       HCP_N_EXTRA };
+enum {
+    HCP_EXTRA_SAMPLES,
+    HCP_EXTRA_KIND,
+    HCP_EXTRA_GB_PER_S,
+    HCP_EXTRA_BYTES,
+    HCP_N_EXTRA
+};
 extern const char *const hcp_extra_columns[HCP_N_EXTRA];
 /* Index into hcp_columns, or hcp_n_columns + HCP_EXTRA_*; -1 if there is no such
  * column. */

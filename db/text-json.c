@@ -9,7 +9,9 @@
 
 static const char *type_name(const json_t *v)
 {
-    return json_is_object(v) ? "an object" : json_is_array(v) ? "an array" : "true or false";
+    return json_is_object(v)  ? "an object"
+           : json_is_array(v) ? "an array"
+                              : "true or false";
 }
 
 /* One value as the text a CSV field would have. jansson has no exact decimals, but
@@ -102,8 +104,8 @@ static int read_note(json_t *object, const struct hcp_text_row *row, struct hcp_
     while (!rc && (line = strsep(&rest, "\n")))
         rc = hcp_text_is_clean(line)
                  ? hcp_text_add_note(out, uid ? uid : "", line, err)
-                 : hcp_fail(err, HCP_FAILED, "%s:%ld: run_note is not UTF-8 text", row->name,
-                            row->line);
+                 : hcp_fail(err, HCP_FAILED, "%s:%ld: run_note is not UTF-8 text",
+                            row->name, row->line);
     free(copy);
     return rc;
 }

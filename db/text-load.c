@@ -21,10 +21,11 @@ static int take_comment(const char *text, const char *name, struct hcp_text *out
     if (!strncmp(text, HCP_TEXT_MAGIC, strlen(HCP_TEXT_MAGIC))) {
         int version = atoi(text + strlen(HCP_TEXT_MAGIC));
         if (version > HCP_TEXT_VERSION)
-            return hcp_fail(err, HCP_FAILED,
-                            "'%s' is in profile format %d, this program knows up to %d; use a "
-                            "newer hcp",
-                            name, version, HCP_TEXT_VERSION);
+            return hcp_fail(
+                err, HCP_FAILED,
+                "'%s' is in profile format %d, this program knows up to %d; use a "
+                "newer hcp",
+                name, version, HCP_TEXT_VERSION);
         return HCP_OK;
     }
     if (!hcp_text_is_clean(text))
@@ -45,10 +46,11 @@ static int check_separator(const struct hcp_csv *csv, struct hcp_err *err)
 
     for (size_t i = 0; csv->n == 1 && i < 2; i++)
         if (strchr(csv->fields[0], others[i].c))
-            return hcp_fail(err, HCP_FAILED,
-                            "%s:%ld: fields are separated by %s; expected commas, and a point "
-                            "in numbers",
-                            csv->name, csv->line, others[i].name);
+            return hcp_fail(
+                err, HCP_FAILED,
+                "%s:%ld: fields are separated by %s; expected commas, and a point "
+                "in numbers",
+                csv->name, csv->line, others[i].name);
     return HCP_OK;
 }
 
@@ -66,7 +68,8 @@ static int read_header(const struct hcp_csv *csv, int ignore_unknown, int *map,
         map[i] = hcp_column_index(name);
         if (map[i] < 0) {
             size_t used = strlen(unknown);
-            snprintf(unknown + used, sizeof unknown - used, "%s'%s'", used ? ", " : "", name);
+            snprintf(unknown + used, sizeof unknown - used, "%s'%s'", used ? ", " : "",
+                     name);
             out->ignored++;
         }
         for (size_t j = 0; map[i] >= 0 && j < i; j++)
@@ -103,12 +106,11 @@ static int read_rows(struct hcp_csv *csv, const int *map, size_t n_columns,
         if (rc || !more)
             break;
         if (csv->n != n_columns) {
-            rc = hcp_fail(err, HCP_FAILED,
-                          "%s:%ld: %zu fields where the header has %zu%s", csv->name,
-                          csv->line, csv->n, n_columns,
-                          csv->n > n_columns
-                              ? "; is there a decimal comma? numbers have a point"
-                              : "");
+            rc = hcp_fail(
+                err, HCP_FAILED, "%s:%ld: %zu fields where the header has %zu%s",
+                csv->name, csv->line, csv->n, n_columns,
+                csv->n > n_columns ? "; is there a decimal comma? numbers have a point"
+                                   : "");
             break;
         }
         hcp_text_row_begin(row, csv->name, csv->line);
@@ -124,8 +126,8 @@ static int read_rows(struct hcp_csv *csv, const int *map, size_t n_columns,
     return rc;
 }
 
-static int load_csv(char *start, const char *name, int ignore_unknown, struct hcp_text *out,
-                    struct hcp_err *err)
+static int load_csv(char *start, const char *name, int ignore_unknown,
+                    struct hcp_text *out, struct hcp_err *err)
 {
     struct hcp_csv csv;
     char *comment;
@@ -138,10 +140,11 @@ static int load_csv(char *start, const char *name, int ignore_unknown, struct hc
     if (!rc)
         rc = hcp_csv_row(&csv, &more, err);
     if (!rc && !more)
-        rc = hcp_fail(err, HCP_FAILED,
-                      "'%s' is empty; expected a CSV file whose first row names the columns "
-                      "(hcp-db(5))",
-                      name);
+        rc = hcp_fail(
+            err, HCP_FAILED,
+            "'%s' is empty; expected a CSV file whose first row names the columns "
+            "(hcp-db(5))",
+            name);
     if (!rc && !(map = calloc(n = csv.n, sizeof *map)))
         rc = hcp_fail(err, HCP_FAILED, "out of memory");
     if (!rc)
@@ -248,10 +251,11 @@ static int check_contradictions(const struct hcp_text *out, const char *name,
     for (size_t i = 1; !rc && i < out->n_cells; i++)
         if (!hcp_cell_compare_identity(list[i - 1].cell, list[i].cell) &&
             !hcp_cell_same(list[i - 1].cell, list[i].cell))
-            rc = hcp_fail(err, HCP_FAILED,
-                          "%s:%ld: the same cell as line %ld with other values; expected one "
-                          "row a cell, or a run_uid of its own",
-                          name, list[i].line, list[i - 1].line);
+            rc = hcp_fail(
+                err, HCP_FAILED,
+                "%s:%ld: the same cell as line %ld with other values; expected one "
+                "row a cell, or a run_uid of its own",
+                name, list[i].line, list[i - 1].line);
     free(list);
     return rc;
 }

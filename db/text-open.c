@@ -51,7 +51,8 @@ int hcp_text_open(const char *name, FILE **out, char *path, size_t path_size,
         snprintf(path, path_size, "%s", name);
         f = fopen(path, "re");
         if (!f)
-            return hcp_fail(err, HCP_FAILED, "cannot read '%s': %s", path, strerror(errno));
+            return hcp_fail(err, HCP_FAILED, "cannot read '%s': %s", path,
+                            strerror(errno));
         *out = f;
         return HCP_OK;
     }
@@ -61,7 +62,8 @@ int hcp_text_open(const char *name, FILE **out, char *path, size_t path_size,
         snprintf(path, path_size, "%s/%s.csv", dirs[i], name);
         f = fopen(path, "re");
         if (!f && errno != ENOENT)
-            return hcp_fail(err, HCP_FAILED, "cannot read '%s': %s", path, strerror(errno));
+            return hcp_fail(err, HCP_FAILED, "cannot read '%s': %s", path,
+                            strerror(errno));
     }
     if (f) {
         *out = f;
@@ -70,6 +72,7 @@ int hcp_text_open(const char *name, FILE **out, char *path, size_t path_size,
     for (int i = 0; i < 2; i++)
         list_names(dirs[i], known, sizeof known);
     return hcp_fail(err, HCP_FAILED,
-                    "no recorded machine '%s'; there %s%s; a file of that name is './%s'", name,
-                    *known ? "are: " : "are none in " PKGDATADIR "/profiles", known, name);
+                    "no recorded machine '%s'; there %s%s; a file of that name is './%s'",
+                    name, *known ? "are: " : "are none in " PKGDATADIR "/profiles", known,
+                    name);
 }

@@ -98,14 +98,16 @@ static int set_extra(struct hcp_text_row *row, int column, const char *value,
         return set_samples(row, column, value, err);
     case HCP_EXTRA_KIND:
         if (strcmp(value, "cell") && strcmp(value, "copy"))
-            return hcp_fail(err, HCP_FAILED,
-                            "%s:%ld: column kind: '%s' is not known; expected cell or copy",
-                            row->name, row->line, value);
+            return hcp_fail(
+                err, HCP_FAILED,
+                "%s:%ld: column kind: '%s' is not known; expected cell or copy",
+                row->name, row->line, value);
         strcpy(row->kind, value);
         return HCP_OK;
     case HCP_EXTRA_GB_PER_S:
-        return hcp_parse_double(value, &row->gb_per_s, &why) ? bad(row, column, why.text, err)
-                                                             : HCP_OK;
+        return hcp_parse_double(value, &row->gb_per_s, &why)
+                   ? bad(row, column, why.text, err)
+                   : HCP_OK;
     case HCP_EXTRA_BYTES:
         return hcp_parse_int(value, "bytes", 1, INT64_MAX, &row->bytes, &why)
                    ? bad(row, column, why.text, err)
@@ -137,7 +139,8 @@ int hcp_text_row_set(struct hcp_text_row *row, int column, const char *value,
         strcpy(field, value);
         return HCP_OK;
     case HCP_COL_REAL:
-        return hcp_parse_double(value, field, &why) ? bad(row, column, why.text, err) : HCP_OK;
+        return hcp_parse_double(value, field, &why) ? bad(row, column, why.text, err)
+                                                    : HCP_OK;
     case HCP_COL_INT32:
     case HCP_COL_INT64:
         break;
@@ -165,16 +168,16 @@ static int need(const struct hcp_text_row *row, const char *const *names, int wa
         if (wanted && !row->given[column])
             return bad(row, column, "is empty; a value is required", err);
         if (!wanted && row->given[column])
-            return bad(row, column, "does not apply to a row of this kind; leave it empty",
-                       err);
+            return bad(row, column,
+                       "does not apply to a row of this kind; leave it empty", err);
     }
     return HCP_OK;
 }
 
 static int end_cell(struct hcp_text_row *row, struct hcp_text *out, struct hcp_err *err)
 {
-    static const char *const required[] = {"device", "provider", "mask", "q_len", "kv_len",
-                                           NULL};
+    static const char *const required[] = {"device", "provider", "mask",
+                                           "q_len",  "kv_len",   NULL};
     static const char *const foreign[] = {"gb_per_s", "bytes", NULL};
     struct hcp_cell *cell = &row->cell, *cells;
     struct hcp_err why;
@@ -213,7 +216,7 @@ static int end_cell(struct hcp_text_row *row, struct hcp_text *out, struct hcp_e
 static int end_copy(struct hcp_text_row *row, struct hcp_text *out, struct hcp_err *err)
 {
     static const char *const required[] = {"device", "gb_per_s", NULL};
-    static const char *const foreign[] = {"provider", "mask",   "q_len",   "kv_len",
+    static const char *const foreign[] = {"provider", "mask",   "q_len",      "kv_len",
                                           "time_ms",  "min_ms", "samples_ms", NULL};
     const struct hcp_cell *c = &row->cell;
     struct hcp_bandwidth b, *list;

@@ -50,8 +50,9 @@ static const char *column_text(const struct hcp_column *c, const struct hcp_cell
     if (c->type == HCP_COL_TEXT)
         return field;
     if (c->type == HCP_COL_REAL)
-        return isnan(*(const double *)field) ? ""
-                                             : hcp_format_double(*(const double *)field, number);
+        return isnan(*(const double *)field)
+                   ? ""
+                   : hcp_format_double(*(const double *)field, number);
     n = c->type == HCP_COL_INT32 ? *(const int32_t *)field : *(const int64_t *)field;
     if (n == c->unknown)
         return "";
@@ -82,12 +83,13 @@ static void cell_json(const struct hcp_cell *cell, struct writer *w)
         const char *text = column_text(c, cell, number);
         if (!*text)
             continue;
-        json_object_set_new(row, c->name,
-                            c->type == HCP_COL_TEXT ? json_string(text)
-                            : c->type == HCP_COL_REAL
-                                ? json_real(*(const double *)(const void *)((const char *)cell +
-                                                                            c->offset))
-                                : json_integer(atoll(text)));
+        json_object_set_new(
+            row, c->name,
+            c->type == HCP_COL_TEXT ? json_string(text)
+            : c->type == HCP_COL_REAL
+                ? json_real(
+                      *(const double *)(const void *)((const char *)cell + c->offset))
+                : json_integer(atoll(text)));
     }
     if (cell->n_raw) {
         samples = json_array();
@@ -205,7 +207,8 @@ static int write_note(const struct hcp_run *run, void *ctx)
     if (!wanted || !*p)
         return HCP_OK;
     if (w->format == HCP_TEXT_JSONL) {
-        hcp_json_print(json_pack("{s:s,s:s}", "run_uid", run->uid, "run_note", p), w->out);
+        hcp_json_print(json_pack("{s:s,s:s}", "run_uid", run->uid, "run_note", p),
+                       w->out);
         return check(w);
     }
     for (;;) {
@@ -243,10 +246,12 @@ static int wants_bandwidth(const struct hcp_filter *f)
     return !f || !(f->batch || f->heads || f->kv_heads || f->head_dim);
 }
 
-int hcp_text_write(hcp_db *db, const struct hcp_filter *filter, enum hcp_text_format format,
-                   FILE *out, size_t *rows, struct hcp_err *err)
+int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
+                   enum hcp_text_format format, FILE *out, size_t *rows,
+                   struct hcp_err *err)
 {
-    struct writer w = {out, format == HCP_TEXT_JSONL ? format : HCP_TEXT_CSV, 0, NULL, 0, err};
+    struct writer w = {out, format == HCP_TEXT_JSONL ? format : HCP_TEXT_CSV, 0, NULL, 0,
+                       err};
     int copies = wants_bandwidth(filter);
     int rc = hcp_db_each_cell(db, filter, 0, remember_cell, &w, err);
 

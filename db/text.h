@@ -45,7 +45,8 @@ int hcp_text_open(const char *name, FILE **out, char *path, size_t path_size,
 /* Writes the cells (with raw samples), bandwidth rows and run notes that pass the
  * filter, in a fixed order and with every digit: reading it back gives the same
  * database. *rows counts cells and bandwidth rows. */
-int hcp_text_write(hcp_db *db, const struct hcp_filter *filter, enum hcp_text_format format,
-                   FILE *out, size_t *rows, struct hcp_err *err);
+int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
+                   enum hcp_text_format format, FILE *out, size_t *rows,
+                   struct hcp_err *err);
 
 #endif

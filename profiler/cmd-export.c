@@ -15,8 +15,8 @@ struct args {
 
 static const struct argp_option options[] = {
     {"db", 'd', "FILE", 0, "Database to read ($HCP_DB, else hcp.db)", 0},
-    {"format", 'f', "FORMAT", 0, "csv or jsonl (csv, or by the ending of the output file)",
-     0},
+    {"format", 'f', "FORMAT", 0,
+     "csv or jsonl (csv, or by the ending of the output file)", 0},
     {"output", 'o', "FILE", 0, "Write here instead of standard output", 0},
     {"json", 'j', NULL, 0, "The same as --format jsonl", 0},
     {0},
@@ -67,15 +67,18 @@ static int run(const struct args *a, struct hcp_err *err)
     if (!format && len > 6 && !strcmp(a->output + len - 6, ".jsonl"))
         format = HCP_TEXT_JSONL;
     if (a->output && !(out = fopen(a->output, "we")))
-        rc = hcp_fail(err, HCP_FAILED, "cannot write '%s': %s", a->output, strerror(errno));
+        rc = hcp_fail(err, HCP_FAILED, "cannot write '%s': %s", a->output,
+                      strerror(errno));
     if (!rc)
         rc = hcp_text_write(db, &a->filter, format, out, &rows, err);
     if (out && out != stdout && (fclose(out) && !rc))
-        rc = hcp_fail(err, HCP_FAILED, "cannot write '%s': %s", a->output, strerror(errno));
+        rc = hcp_fail(err, HCP_FAILED, "cannot write '%s': %s", a->output,
+                      strerror(errno));
     if (!rc && !rows)
-        rc = hcp_fail(err, HCP_NO_ANSWER,
-                      "no rows of '%s' match; 'hcp-profile show --db %s' lists what is there",
-                      hcp_db_path(db), hcp_db_path(db));
+        rc = hcp_fail(
+            err, HCP_NO_ANSWER,
+            "no rows of '%s' match; 'hcp-profile show --db %s' lists what is there",
+            hcp_db_path(db), hcp_db_path(db));
     hcp_db_close(db);
     return rc;
 }
@@ -84,10 +87,14 @@ int cmd_export(int argc, char **argv)
 {
     static const struct argp_child children[] = {{&hcp_filter_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        options, parse, NULL,
+        options,
+        parse,
+        NULL,
         "Writes the rows of a profile database as text with every digit and every column "
         "(hcp-db(5)); 'hcp-profile import' reads it back.",
-        children, NULL, NULL};
+        children,
+        NULL,
+        NULL};
     struct args a = {0};
     struct hcp_err err = {0};
     int rc;

@@ -15,9 +15,10 @@ struct args {
 enum { OPT_IGNORE = 0x2000 };
 
 static const struct argp_option options[] = {
-    {"db", 'd', "FILE", 0, "Database to add to; made if missing ($HCP_DB, else hcp.db)", 0},
-    {"ignore-unknown", OPT_IGNORE, NULL, 0, "Leave out columns that hcp-db(5) does not list",
+    {"db", 'd', "FILE", 0, "Database to add to; made if missing ($HCP_DB, else hcp.db)",
      0},
+    {"ignore-unknown", OPT_IGNORE, NULL, 0,
+     "Leave out columns that hcp-db(5) does not list", 0},
     {"json", 'j', NULL, 0, "Report as JSON", 0},
     {0},
 };
@@ -42,7 +43,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->file = arg;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "what to import? give a file, the name of a recorded machine, or -");
+        argp_error(state,
+                   "what to import? give a file, the name of a recorded machine, or -");
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
@@ -110,8 +112,8 @@ static void report(const struct args *a, const char *path, const char *db,
     size_t added = t->kept + t->replaced;
 
     if (a->json) {
-        hcp_json_print(json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "file", path, "db", db,
-                                 "kept", (json_int_t)added, "replaced_failed",
+        hcp_json_print(json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "file", path,
+                                 "db", db, "kept", (json_int_t)added, "replaced_failed",
                                  (json_int_t)t->replaced, "skipped", (json_int_t)t->same,
                                  "conflicts", (json_int_t)t->conflicts, "ignored_columns",
                                  (json_int_t)text->ignored),
@@ -141,7 +143,8 @@ static int run(const struct args *a, struct hcp_err *err)
     if (in != stdin)
         fclose(in);
     if (!rc)
-        rc = hcp_db_open(hcp_db_default_path(a->db), HCP_DB_WRITE | HCP_DB_CREATE, &db, err);
+        rc = hcp_db_open(hcp_db_default_path(a->db), HCP_DB_WRITE | HCP_DB_CREATE, &db,
+                         err);
     if (!rc)
         rc = store(db, &text, &t, err);
     if (!rc)
@@ -153,11 +156,15 @@ static int run(const struct args *a, struct hcp_err *err)
 
 int cmd_import(int argc, char **argv)
 {
-    static const struct argp argp = {
-        options, parse, "FILE|NAME|-",
-        "Adds measurements from a CSV or JSON lines file (hcp-db(5)), or a recorded machine "
-        "by NAME, to a profile database. All rows or none.",
-        NULL, NULL, NULL};
+    static const struct argp argp = {options,
+                                     parse,
+                                     "FILE|NAME|-",
+                                     "Adds measurements from a CSV or JSON lines file "
+                                     "(hcp-db(5)), or a recorded machine "
+                                     "by NAME, to a profile database. All rows or none.",
+                                     NULL,
+                                     NULL,
+                                     NULL};
     struct args a = {0};
     struct hcp_err err = {0};
     int rc;

@@ -53,11 +53,11 @@ static void report(const char *from, const char *into, const struct hcp_merge_ta
                    json_t *list)
 {
     if (list) {
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I}", "file", from,
-                                              "kept", (json_int_t)t->kept, "skipped",
-                                              (json_int_t)t->skipped, "conflicts",
-                                              (json_int_t)t->conflicts, "models_not_merged",
-                                              (json_int_t)t->models));
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I, s:I, s:I}", "file", from, "kept",
+                            (json_int_t)t->kept, "skipped", (json_int_t)t->skipped,
+                            "conflicts", (json_int_t)t->conflicts, "models_not_merged",
+                            (json_int_t)t->models));
         return;
     }
     printf("%s: %zu kept, %zu skipped (already there), %zu in conflict%s -> %s\n", from,
@@ -75,7 +75,8 @@ static int merge_one(hcp_db *into, const char *file, json_t *list, struct hcp_er
     int rc;
 
     if (same_file(file, hcp_db_path(into)))
-        return hcp_fail(err, HCP_USAGE, "'%s' is the database to add to; name another", file);
+        return hcp_fail(err, HCP_USAGE, "'%s' is the database to add to; name another",
+                        file);
     rc = hcp_db_open(file, HCP_DB_READ, &from, err);
     if (!rc)
         rc = hcp_db_merge(into, from, &tally, err);
@@ -102,10 +103,14 @@ static int check_sources(const struct args *a, int first, struct hcp_err *err)
 int cmd_merge(int argc, char **argv)
 {
     static const struct argp argp = {
-        options, parse, "INTO.db FROM.db...",
+        options,
+        parse,
+        "INTO.db FROM.db...",
         "Adds the measurements of other databases to one. Rows of the same run are never "
         "counted twice; where the same cell has other values, the stored ones stay.",
-        NULL, NULL, NULL};
+        NULL,
+        NULL,
+        NULL};
     struct args a = {0};
     struct hcp_err err = {0};
     hcp_db *into = NULL;
@@ -118,7 +123,8 @@ int cmd_merge(int argc, char **argv)
     list = a.json ? json_array() : NULL;
     rc = check_sources(&a, first, &err);
     if (!rc)
-        rc = hcp_db_open(a.db ? a.db : a.files[0], HCP_DB_WRITE | HCP_DB_CREATE, &into, &err);
+        rc = hcp_db_open(a.db ? a.db : a.files[0], HCP_DB_WRITE | HCP_DB_CREATE, &into,
+                         &err);
     for (int i = first; !rc && i < a.n_files; i++)
         rc = merge_one(into, a.files[i], list, &err);
     if (!rc && list)

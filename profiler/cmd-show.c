@@ -91,9 +91,9 @@ static void cell_object(const struct hcp_cell *c, json_t *array)
         "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:s}", "device",
         c->key.device, "limit", c->key.limit, "provider", c->key.provider, "dtype",
         c->key.dtype, "phase", c->key.phase, "batch", (int)c->key.batch, "heads",
-        (int)c->key.heads, "kv_heads", (int)c->key.kv_heads, "head_dim", (int)c->key.head_dim,
-        "mask", c->mask, "q_len", (json_int_t)c->q_len, "kv_len", (json_int_t)c->kv_len,
-        "status", c->status);
+        (int)c->key.heads, "kv_heads", (int)c->key.kv_heads, "head_dim",
+        (int)c->key.head_dim, "mask", c->mask, "q_len", (json_int_t)c->q_len, "kv_len",
+        (json_int_t)c->kv_len, "status", c->status);
 
     json_object_set_new(o, "time_ms", hcp_json_real(c->time_ms));
     json_object_set_new(o, "min_ms", hcp_json_real(c->min_ms));
@@ -142,10 +142,10 @@ static int print_cell(const struct hcp_cell *c, void *ctx)
 static int show_cells(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
 {
     static const struct columns columns[] = {
-        {"DEVICE", 0},  {"LIMIT", 0},   {"KERNEL", 0},  {"PHASE", 0},
-        {"MASK", 0},    {"Q_LEN", 1},   {"KV_LEN", 1},  {"TIME_MS", 1},
-        {"MIN_MS", 1},  {"P75_MS", 1},  {"SAMPLES", 1}, {"TFLOP/S", 1},
-        {"SMS", 1},     {"ORIGIN", 0},  {"RUN", 0},     {"STATUS", 0}};
+        {"DEVICE", 0}, {"LIMIT", 0},  {"KERNEL", 0},  {"PHASE", 0},
+        {"MASK", 0},   {"Q_LEN", 1},  {"KV_LEN", 1},  {"TIME_MS", 1},
+        {"MIN_MS", 1}, {"P75_MS", 1}, {"SAMPLES", 1}, {"TFLOP/S", 1},
+        {"SMS", 1},    {"ORIGIN", 0}, {"RUN", 0},     {"STATUS", 0}};
     struct cell_printer p = {0};
     int rc;
 
@@ -171,20 +171,20 @@ static json_t *model_json(const struct show_model *m)
     if (!m->there)
         return json_null();
     return json_pack("{s:o, s:o, s:i, s:b}", "holdout_median", hcp_json_real(m->median),
-                     "holdout_p90", hcp_json_real(m->p90), "holdout_cells", m->cells, "stale",
-                     m->stale);
+                     "holdout_p90", hcp_json_real(m->p90), "holdout_cells", m->cells,
+                     "stale", m->stale);
 }
 
 static void group_object(const struct show_group *g, json_t *array)
 {
     json_t *o = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I}",
-        "device", g->key.device, "limit", g->key.limit, "provider", g->key.provider, "dtype",
-        g->key.dtype, "phase", g->key.phase, "batch", (int)g->key.batch, "heads",
-        (int)g->key.heads, "kv_heads", (int)g->key.kv_heads, "head_dim", (int)g->key.head_dim,
-        "cells", (json_int_t)g->ok, "failed", (json_int_t)g->failed, "q_len_min",
-        (json_int_t)g->q_min, "q_len_max", (json_int_t)g->q_max, "kv_len_min",
-        (json_int_t)g->kv_min, "kv_len_max", (json_int_t)g->kv_max);
+        "device", g->key.device, "limit", g->key.limit, "provider", g->key.provider,
+        "dtype", g->key.dtype, "phase", g->key.phase, "batch", (int)g->key.batch, "heads",
+        (int)g->key.heads, "kv_heads", (int)g->key.kv_heads, "head_dim",
+        (int)g->key.head_dim, "cells", (json_int_t)g->ok, "failed", (json_int_t)g->failed,
+        "q_len_min", (json_int_t)g->q_min, "q_len_max", (json_int_t)g->q_max,
+        "kv_len_min", (json_int_t)g->kv_min, "kv_len_max", (json_int_t)g->kv_max);
 
     json_object_set_new(o, "sm_seen", g->sms < 0 ? json_null() : json_integer(g->sms));
     json_object_set_new(o, "median_tflops", hcp_json_real(show_median_tflops(g)));
@@ -241,13 +241,14 @@ static void group_row(const struct show_group *g, hcp_table *t)
     model_cell(t, &g->poly);
 }
 
-static int show_summary(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
+static int show_summary(hcp_db *db, const struct args *a, size_t *rows,
+                        struct hcp_err *err)
 {
     static const struct columns columns[] = {
-        {"DEVICE", 0},     {"LIMIT", 0},       {"SMS", 1},      {"KERNEL", 0},
-        {"SHAPE", 0},      {"CELLS", 1},       {"FAILED", 1},   {"Q_LEN", 1},
-        {"KV_LEN", 1},     {"MED_TFLOP/S", 1}, {"MAX_TFLOP/S", 1}, {"COPY_GB/S", 1},
-        {"ORIGIN", 0},     {"LUT", 1},         {"POLY", 1}};
+        {"DEVICE", 0}, {"LIMIT", 0},       {"SMS", 1},         {"KERNEL", 0},
+        {"SHAPE", 0},  {"CELLS", 1},       {"FAILED", 1},      {"Q_LEN", 1},
+        {"KV_LEN", 1}, {"MED_TFLOP/S", 1}, {"MAX_TFLOP/S", 1}, {"COPY_GB/S", 1},
+        {"ORIGIN", 0}, {"LUT", 1},         {"POLY", 1}};
     struct show_group *groups = NULL;
     json_t *array;
     hcp_table *t;
@@ -274,10 +275,15 @@ int cmd_show(int argc, char **argv)
 {
     static const struct argp_child children[] = {{&hcp_filter_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        options, parse, NULL,
-        "Shows what a profile database holds: a summary by device, limit, kernel and shape "
+        options,
+        parse,
+        NULL,
+        "Shows what a profile database holds: a summary by device, limit, kernel and "
+        "shape "
         "with the held-out error (median/p90) of its models, or every cell.",
-        children, NULL, NULL};
+        children,
+        NULL,
+        NULL};
     struct args a = {0};
     struct hcp_err err = {0};
     hcp_db *db = NULL;
@@ -288,7 +294,8 @@ int cmd_show(int argc, char **argv)
         return HCP_USAGE;
     rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_READ, &db, &err);
     if (!rc)
-        rc = a.cells ? show_cells(db, &a, &rows, &err) : show_summary(db, &a, &rows, &err);
+        rc =
+            a.cells ? show_cells(db, &a, &rows, &err) : show_summary(db, &a, &rows, &err);
     if (!rc && !rows)
         rc = hcp_fail(&err, HCP_NO_ANSWER,
                       "no rows of '%s' match; add some with 'hcp-profile run' or "

@@ -86,8 +86,8 @@ static int add_copy(const struct hcp_bandwidth *row, void *ctx)
     return HCP_OK;
 }
 
-static int add_model(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
-                     size_t n_arrays, void *ctx)
+static int add_model(const struct hcp_model_row *row,
+                     const struct hcp_named_array *arrays, size_t n_arrays, void *ctx)
 {
     struct collector *c = ctx;
 

@@ -31,15 +31,39 @@ static void lengths(void **state)
         const char *text;
         int64_t value; /* -1: not a length, -2: out of range */
     } cases[] = {
-        {"1", 1},           {"7", 7},          {"4096", 4096},    {"64K", 65536},
-        {"64k", 65536},     {"1M", 1 << 20},   {"1G", 1 << 30},   {"1024M", 1 << 30},
-        {"1073741824", 1 << 30},               {"007", 7},        {"0", -2},
-        {"0K", -2},         {"1073741825", -2}, {"2G", -2},       {"1025M", -2},
-        {"1099511627776", -2}, {"99999999999999999999999", -2},   {"18446744073709551617K", -2},
-        {"", -1},           {" 1", -1},        {"1 ", -1},        {"+1", -1},
-        {"-1", -1},         {"1,5", -1},       {"1.5", -1},       {"1.5K", -1},
-        {"0x10", -1},       {"1e3", -1},       {"K", -1},         {"64KB", -1},
-        {"64KiB", -1},      {"1\n", -1},       {"\xc2\xb9", -1},
+        {"1", 1},
+        {"7", 7},
+        {"4096", 4096},
+        {"64K", 65536},
+        {"64k", 65536},
+        {"1M", 1 << 20},
+        {"1G", 1 << 30},
+        {"1024M", 1 << 30},
+        {"1073741824", 1 << 30},
+        {"007", 7},
+        {"0", -2},
+        {"0K", -2},
+        {"1073741825", -2},
+        {"2G", -2},
+        {"1025M", -2},
+        {"1099511627776", -2},
+        {"99999999999999999999999", -2},
+        {"18446744073709551617K", -2},
+        {"", -1},
+        {" 1", -1},
+        {"1 ", -1},
+        {"+1", -1},
+        {"-1", -1},
+        {"1,5", -1},
+        {"1.5", -1},
+        {"1.5K", -1},
+        {"0x10", -1},
+        {"1e3", -1},
+        {"K", -1},
+        {"64KB", -1},
+        {"64KiB", -1},
+        {"1\n", -1},
+        {"\xc2\xb9", -1},
     };
 
     (void)state;
@@ -66,9 +90,11 @@ static void integers(void **state)
     int64_t v = 0;
 
     (void)state;
-    assert_int_equal(hcp_parse_int("-9223372036854775807", "n", INT64_MIN + 1, 9, &v, &err), 0);
+    assert_int_equal(
+        hcp_parse_int("-9223372036854775807", "n", INT64_MIN + 1, 9, &v, &err), 0);
     assert_true(v == INT64_MIN + 1);
-    assert_int_equal(hcp_parse_int("9223372036854775807", "n", 1, INT64_MAX, &v, &err), 0);
+    assert_int_equal(hcp_parse_int("9223372036854775807", "n", 1, INT64_MAX, &v, &err),
+                     0);
     assert_true(v == INT64_MAX);
     assert_int_equal(hcp_parse_int("9223372036854775808", "n", 1, INT64_MAX, &v, &err),
                      HCP_USAGE);
@@ -81,11 +107,12 @@ static void integers(void **state)
 
 static void doubles(void **state)
 {
-    static const char *const good[] = {"0", "1", "-1.5", ".5", "5.", "1e3", "1E-3", "1.5e+300",
-                                       "0.1", "123456789.123456789"};
-    static const char *const bad[] = {"",  ".",   "-",    "+1",  " 1",    "1 ",  "0x10",
-                                      "1e", "e5", "nan", "NaN", "inf", "-inf", "infinity",
-                                      "1e999", "1.2.3", "1_0", "--1"};
+    static const char *const good[] = {
+        "0",   "1",    "-1.5",     ".5",  "5.",
+        "1e3", "1E-3", "1.5e+300", "0.1", "123456789.123456789"};
+    static const char *const bad[] = {"",     ".",        "-",     "+1",    " 1",  "1 ",
+                                      "0x10", "1e",       "e5",    "nan",   "NaN", "inf",
+                                      "-inf", "infinity", "1e999", "1.2.3", "1_0", "--1"};
     double v = 0;
 
     (void)state;
@@ -108,9 +135,15 @@ static void formats(void **state)
     static const struct {
         double v;
         const char *text;
-    } cases[] = {{0.1, "0.1"},       {1.0 / 3, "0.3333333333333333"}, {5, "5"},
-                 {1e300, "1e+300"},  {0.30000000000000004, "0.30000000000000004"},
-                 {-0.0, "-0"},       {123456, "123456"}, {NAN, "nan"}, {-INFINITY, "-inf"},
+    } cases[] = {{0.1, "0.1"},
+                 {1.0 / 3, "0.3333333333333333"},
+                 {5, "5"},
+                 {1e300, "1e+300"},
+                 {0.30000000000000004, "0.30000000000000004"},
+                 {-0.0, "-0"},
+                 {123456, "123456"},
+                 {NAN, "nan"},
+                 {-INFINITY, "-inf"},
                  {5e-324, "4.94065645841247e-324"}};
     uint64_t x = 88172645463325252u;
     char buf[32];
@@ -133,9 +166,10 @@ static void formats(void **state)
 static void limits(void **state)
 {
     static const char *const bad[] = {
-        "mps", "mps:", "mps:0", "mps:101", "mps:abc", "mps:-1", "mps:+5", "mps:010", "mps:1.5",
-        "mps: 5", "mps:99999999999", "MPS:10", "green:0", "green:2000", "cpu:0", "cpu:101",
-        "cpu:50%", "gpu:5", ":5", "50", "mps:5,cpu:5"};
+        "mps",     "mps:",       "mps:0",      "mps:101", "mps:abc",         "mps:-1",
+        "mps:+5",  "mps:010",    "mps:1.5",    "mps: 5",  "mps:99999999999", "MPS:10",
+        "green:0", "green:2000", "cpu:0",      "cpu:101", "cpu:50%",         "gpu:5",
+        ":5",      "50",         "mps:5,cpu:5"};
     char kind[8] = "?";
     int32_t v = -1;
 
@@ -161,9 +195,24 @@ static void limits(void **state)
 
 static void ranks(void **state)
 {
-    static const char *const bad[] = {"", ",", "a,", ",a", "0*a", "*a", "x*a", "-1*a", "a@",
-                                      "@mps:5", "2*", "a@mps:0", "A100", "a b", "70000*a",
-                                      "40000*a,40000*a", "a@mps:5@mps:6", "2*3*a"};
+    static const char *const bad[] = {"",
+                                      ",",
+                                      "a,",
+                                      ",a",
+                                      "0*a",
+                                      "*a",
+                                      "x*a",
+                                      "-1*a",
+                                      "a@",
+                                      "@mps:5",
+                                      "2*",
+                                      "a@mps:0",
+                                      "A100",
+                                      "a b",
+                                      "70000*a",
+                                      "40000*a,40000*a",
+                                      "a@mps:5@mps:6",
+                                      "2*3*a"};
     struct hcp_key *list = NULL;
     size_t n = 0;
 
@@ -198,16 +247,13 @@ static int shape_exit(char *option, char *text, size_t size)
     pid = fork();
     if (pid == 0) {
         struct hcp_shape_args shape;
-        const struct argp_child children[] = {{&hcp_shape_argp, 0, NULL, 0}, {0}};
-        const struct argp argp = {NULL, NULL, NULL, NULL, children, NULL, NULL};
         dup2(pipes[1], 2);
         hcp_cli_set_name("prog");
         hcp_shape_defaults(&shape);
         argp_parse(&hcp_shape_argp, option ? 2 : 1, argv, 0, NULL, &shape);
-        (void)argp;
-        fprintf(stderr, "%lld %d/%d %d %s %s %s %d %s", (long long)shape.seq_len, shape.heads,
-                shape.kv_heads, shape.head_dim, shape.dtype, shape.mask, shape.layout,
-                shape.batch, shape.phase);
+        fprintf(stderr, "%lld %d/%d %d %s %s %s %d %s", (long long)shape.seq_len,
+                shape.heads, shape.kv_heads, shape.head_dim, shape.dtype, shape.mask,
+                shape.layout, shape.batch, shape.phase);
         _exit(0);
     }
     close(pipes[1]);
@@ -278,9 +324,9 @@ static int print_table(FILE *out)
 
 static int print_json(FILE *out)
 {
-    return hcp_json_print(json_pack("{s:s, s:o, s:o, s:I, s:[f,f]}", "z \"q\"\n", "ä\x01",
-                                    "a", hcp_json_real(0.1), "nan", hcp_json_real(NAN), "i",
-                                    (json_int_t)INT64_MAX, "list", 1.0, 1.0 / 3),
+    return hcp_json_print(json_pack("{s:s,s:o,s:o,s:I,s:[f,f]}", "z \"q\"\n", "ä\x01",
+                                    "a", hcp_json_real(0.1), "nan", hcp_json_real(NAN),
+                                    "i", (json_int_t)INT64_MAX, "list", 1.0, 1.0 / 3),
                           out);
 }
 
@@ -293,8 +339,9 @@ static void output(void **state)
     assert_string_equal(text, "NAME    TIME_MS\na          1.50\nlonger 12345.25\n");
     free(text);
     text = printed(print_json);
-    assert_string_equal(text, "{\"z \\\"q\\\"\\n\":\"ä\\u0001\",\"a\":0.1,\"nan\":null,"
-                              "\"i\":9223372036854775807,\"list\":[1,0.3333333333333333]}\n");
+    assert_string_equal(text,
+                        "{\"z \\\"q\\\"\\n\":\"ä\\u0001\",\"a\":0.1,\"nan\":null,"
+                        "\"i\":9223372036854775807,\"list\":[1,0.3333333333333333]}\n");
     free(text);
 }
 
@@ -339,8 +386,10 @@ static void other_locale(void **state)
 
 static void clean_text(void **state)
 {
-    static const char *const bad[] = {"a\n", "\x7f", "\x80", "\xc0\xaf", "\xe2\x82", "\xff",
-                                      "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe0\x80\xaf"};
+    static const char *const bad[] = {
+        "a\n",         "\x7f", "\x80",         "\xc0\xaf",
+        "\xe2\x82",    "\xff", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+        "\xe0\x80\xaf"};
 
     (void)state;
     assert_true(hcp_text_is_clean("plain, \t ä € 𝄞"));
@@ -351,10 +400,11 @@ static void clean_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths), cmocka_unit_test(integers), cmocka_unit_test(doubles),
-        cmocka_unit_test(formats), cmocka_unit_test(limits),   cmocka_unit_test(ranks),
-        cmocka_unit_test(shapes),  cmocka_unit_test(output),   cmocka_unit_test(other_locale),
-        cmocka_unit_test(clean_text),
+        cmocka_unit_test(lengths),      cmocka_unit_test(integers),
+        cmocka_unit_test(doubles),      cmocka_unit_test(formats),
+        cmocka_unit_test(limits),       cmocka_unit_test(ranks),
+        cmocka_unit_test(shapes),       cmocka_unit_test(output),
+        cmocka_unit_test(other_locale), cmocka_unit_test(clean_text),
     };
 
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);

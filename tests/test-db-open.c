@@ -214,7 +214,8 @@ static void newer(void **state)
 
     (void)state;
     fill(1);
-    snprintf(words, sizeof words, "has schema version 73, this program knows versions up to %d",
+    snprintf(words, sizeof words,
+             "has schema version 73, this program knows versions up to %d",
              hcp_n_schema_steps);
     sql("PRAGMA user_version = 73");
     refused_always(words);
@@ -302,7 +303,8 @@ static void read_only_file(void)
 
 static void read_only_dir(void)
 {
-    expect(HCP_DB_WRITE, "is not writable (Permission denied) and the journal goes there", 1);
+    expect(HCP_DB_WRITE, "is not writable (Permission denied) and the journal goes there",
+           1);
     if (count() != 3)
         _exit(2);
     strcat(path, "2");
@@ -455,8 +457,8 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(missing),     TEST(empty),   TEST(blank),     TEST(foreign),
-        TEST(not_sqlite),  TEST(newer),   TEST(truncated), TEST(corrupt),
+        TEST(missing),     TEST(empty),     TEST(blank),       TEST(foreign),
+        TEST(not_sqlite),  TEST(newer),     TEST(truncated),   TEST(corrupt),
         TEST(permissions), TEST(migration), TEST(old_version), TEST(killed),
         TEST(disk_full),
     };

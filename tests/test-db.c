@@ -1,77 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows in and out: bits survive, bad rows are refused, runs are never counted twice.
+ * Rows in and out: bits survive, bad rows are refused.
  */
 #include "config.h"
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include "db/db-internal.h"
-
-static char dir[64], path[96], other[96];
-static hcp_db *db;
-static struct hcp_err err;
-
-static hcp_db *open_db(const char *name)
-{
-    hcp_db *d = NULL;
-
-    if (hcp_db_open(name, HCP_DB_WRITE | HCP_DB_CREATE, &d, &err))
-        fail_msg("%s", err.text);
-    return d;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/hcp-test-XXXXXX");
-    if (!mkdtemp(dir))
-        return -1;
-    snprintf(path, sizeof path, "%s/a.db", dir);
-    snprintf(other, sizeof other, "%s/b.db", dir);
-    memset(&err, 0, sizeof err);
-    db = open_db(path);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    char command[96];
-
-    (void)state;
-    hcp_db_close(db);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
-}
-
-static struct hcp_cell make_cell(int64_t q, int64_t kv, double ms)
-{
-    struct hcp_cell c;
-
-    hcp_cell_init(&c);
-    strcpy(c.key.device, "nvidia-h200");
-    strcpy(c.key.limit, "mps:50");
-    strcpy(c.key.provider, "flash");
-    strcpy(c.run_uid, "run-1");
-    c.q_len = q;
-    c.kv_len = kv;
-    c.time_ms = ms;
-    return c;
-}
-
-static void put(hcp_db *to, const struct hcp_cell *c)
-{
-    if (hcp_db_put_cell(to, c, &err))
-        fail_msg("%s", err.text);
-}
+#include "tests/db-fixture.h"
 
 struct expected {
     const struct hcp_cell *cell;
@@ -142,21 +74,6 @@ static int stop_at_two(const struct hcp_cell *c, void *ctx)
     return ++*(int *)ctx == 2 ? 42 : 0;
 }
 
-static int count_cell(const struct hcp_cell *c, void *ctx)
-{
-    (void)c;
-    ++*(int *)ctx;
-    return 0;
-}
-
-static int count(hcp_db *d, const struct hcp_filter *f)
-{
-    int n = 0;
-
-    assert_int_equal(hcp_db_each_cell(d, f, 0, count_cell, &n, &err), HCP_OK);
-    return n;
-}
-
 static void filters(void **state)
 {
     struct hcp_cell c = make_cell(64, 64, 1);
@@ -224,6 +141,7 @@ static void refusals(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         struct hcp_cell c = make_cell(4096, 4096, 1);
+        /* clang-format off */
         switch (i) {
         case 0: c.q_len = 0; break;
         case 1: c.kv_len = INT64_C(1) << 40; break;
@@ -249,6 +167,7 @@ static void refusals(void **state)
         case 21: strcpy(c.host, "a\xff"); break;
         case 22: c.key.batch = 0; break;
         }
+        /* clang-format on */
         assert_int_equal(hcp_db_put_cell(db, &c, &err), HCP_FAILED);
         if (!strstr(err.text, words[i]))
             fail_msg("wanted '%s', got '%s'", words[i], err.text);
@@ -335,199 +254,17 @@ static void batch_rolls_back(void **state)
     assert_int_equal(count(db, NULL), 1);
 }
 
-static uint64_t hash(hcp_db *d)
-{
-    struct hcp_cell c = make_cell(1, 1, 1);
-    uint64_t h = 0;
-
-    assert_int_equal(hcp_db_samples_hash(d, &c.key, &h, &err), HCP_OK);
-    return h;
-}
-
-/* Same cells in any order and from any file: same hash. Anything else: another. */
-static void samples_hash(void **state)
-{
-    struct hcp_cell a = make_cell(64, 64, 1), b = make_cell(64, 128, 2), c;
-    struct hcp_merge_tally tally;
-    hcp_db *two = open_db(other);
-    uint64_t h;
-
-    (void)state;
-    strcpy(b.run_uid, "run-2");
-    put(db, &a);
-    put(db, &b);
-    put(two, &b);
-    put(two, &a);
-    h = hash(db);
-    assert_true(hash(two) == h);
-    assert_int_equal(hcp_db_merge(db, two, &tally, &err), HCP_OK);
-    assert_true(hash(db) == h);
-    c = make_cell(256, 64, 1);
-    strcpy(c.key.limit, "mps:10"); /* another key */
-    put(db, &c);
-    c = make_cell(256, 64, NAN); /* not ok */
-    strcpy(c.status, "failed");
-    put(db, &c);
-    assert_true(hash(db) == h);
-    c = make_cell(256, 64, 1); /* replaces the failed one */
-    put(db, &c);
-    assert_true(hash(db) != h);
-    sqlite3_exec(db->handle, "DELETE FROM cell WHERE q_len = 256", NULL, NULL, NULL);
-    assert_true(hash(db) == h);
-    sqlite3_exec(db->handle, "UPDATE cell SET time_ms = 1.0000000000000002 WHERE time_ms = 1",
-                 NULL, NULL, NULL);
-    assert_true(hash(db) != h);
-    sqlite3_exec(db->handle, "UPDATE cell SET time_ms = 1", NULL, NULL, NULL);
-    sqlite3_exec(db->handle, "UPDATE cell SET time_ms = 2 WHERE kv_len = 128", NULL, NULL,
-                 NULL);
-    assert_true(hash(db) == h);
-    sqlite3_exec(db->handle, "UPDATE cell SET mask = 'causal' WHERE kv_len = 128", NULL, NULL,
-                 NULL);
-    assert_true(hash(db) != h);
-    hcp_db_close(two);
-}
-
-static int check_model(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
-                       size_t n, void *ctx)
-{
-    const double *v = ctx;
-
-    assert_int_equal(n, 3);
-    assert_string_equal(arrays[0].name, "empty");
-    assert_int_equal(arrays[0].n, 0);
-    assert_string_equal(arrays[1].name, "x");
-    assert_int_equal(arrays[1].n, 6);
-    assert_memory_equal(arrays[1].v, v, 6 * sizeof *v);
-    assert_true(row->samples_hash == UINT64_C(0xfedcba9876543210));
-    assert_true(isnan(row->holdout_median));
-    assert_true(row->holdout_p90 == 0.07);
-    assert_int_equal(row->holdout_cells, -1);
-    assert_string_equal(row->key.limit, "mps:50");
-    return HCP_OK;
-}
-
-static int count_model(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
-                       size_t n, void *ctx)
-{
-    (void)row, (void)arrays, (void)n;
-    ++*(int *)ctx;
-    return HCP_OK;
-}
-
-/* NaN payloads, the sign of zero and infinities survive; the same key and kind is
- * replaced. */
-static void models(void **state)
-{
-    double v[] = {-0.0, NAN, INFINITY, -INFINITY, 4.9406564584124654e-324, 1.0 / 3}, w = 1;
-    struct hcp_named_array arrays[] = {{"x", 6, v}, {"y", 1, &w}, {"empty", 0, NULL}};
-    struct hcp_model_row row = {.kind = "lut", .samples_hash = UINT64_C(0xfedcba9876543210),
-                                .holdout_median = NAN, .holdout_p90 = 0.07,
-                                .holdout_cells = -1};
-    int n = 0;
-
-    (void)state;
-    v[1] = -v[1];
-    row.key = make_cell(1, 1, 1).key;
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(hcp_db_put_model(db, &row, arrays, 3, &err), HCP_OK);
-    assert_int_equal(hcp_db_each_model(db, NULL, check_model, v, &err), HCP_OK);
-    strcpy(row.kind, "poly");
-    assert_int_equal(hcp_db_put_model(db, &row, arrays, 2, &err), HCP_OK);
-    assert_int_equal(hcp_db_each_model(db, &(struct hcp_filter){.device = "nvidia-h200"},
-                                       count_model, &n, &err),
-                     HCP_OK);
-    assert_int_equal(n, 2);
-    assert_int_equal(hcp_db_each_model(db, &(struct hcp_filter){.limit_set = 1}, count_model,
-                                       &n, &err),
-                     HCP_OK);
-    assert_int_equal(n, 2);
-}
-
-static int sum_copies(const struct hcp_bandwidth *row, void *ctx)
-{
-    *(double *)ctx += row->gb_per_s;
-    return HCP_OK;
-}
-
-/* Both machines' rows, each run once, in a circle too; a lie about a stored cell is
- * counted and changes nothing. */
-static void merging(void **state)
-{
-    struct hcp_cell a = make_cell(64, 64, 1), b = make_cell(64, 64, 3);
-    struct hcp_bandwidth bw;
-    struct hcp_merge_tally tally;
-    enum hcp_db_outcome outcome;
-    hcp_db *two = open_db(other);
-    double sum = 0;
-
-    (void)state;
-    put(db, &a);
-    strcpy(b.run_uid, "run-2");
-    put(two, &a);
-    put(two, &b);
-    b.q_len = 65;
-    put(two, &b);
-    hcp_bandwidth_init(&bw);
-    strcpy(bw.device, "nvidia-h200");
-    strcpy(bw.run_uid, "run-2");
-    bw.gb_per_s = 4000;
-    assert_int_equal(hcp_db_add_bandwidth(two, &bw, &outcome, &err), HCP_OK);
-    assert_int_equal(hcp_db_note_run(two, "run-2", "from b", &err), HCP_OK);
-    assert_int_equal(hcp_db_merge(db, two, &tally, &err), HCP_OK);
-    assert_int_equal(tally.kept, 3);
-    assert_int_equal(tally.skipped, 1);
-    assert_int_equal(tally.conflicts, 0);
-    assert_int_equal(hcp_db_merge(db, two, &tally, &err), HCP_OK);
-    assert_int_equal(tally.kept, 0);
-    assert_int_equal(tally.skipped, 4);
-    assert_int_equal(hcp_db_merge(two, db, &tally, &err), HCP_OK);
-    assert_int_equal(tally.kept, 0);
-    assert_int_equal(count(db, NULL), 3);
-    assert_int_equal(hcp_db_each_bandwidth(db, NULL, sum_copies, &sum, &err), HCP_OK);
-    assert_true(sum == 4000);
-    sqlite3_exec(two->handle, "UPDATE cell SET time_ms = 9 WHERE q_len = 65", NULL, NULL, NULL);
-    assert_int_equal(hcp_db_merge(db, two, &tally, &err), HCP_OK);
-    assert_int_equal(tally.conflicts, 1);
-    assert_int_equal(tally.skipped, 3);
-    sum = 0;
-    assert_int_equal(count(db, &(struct hcp_filter){.run_uid = "run-2"}), 2);
-    hcp_db_close(two);
-}
-
-/* Four processes write at once; nobody loses a row to a lock. */
-static void concurrent_writers(void **state)
-{
-    int status;
-
-    (void)state;
-    for (int p = 0; p < 4; p++)
-        if (fork() == 0) {
-            hcp_db *mine = NULL;
-            if (hcp_db_open(path, HCP_DB_WRITE, &mine, &err))
-                _exit(1);
-            for (int i = 1; i <= 12; i++) {
-                struct hcp_cell c = make_cell(i, 100 + p, 1);
-                if (hcp_db_put_cell(mine, &c, &err))
-                    _exit(2);
-            }
-            hcp_db_close(mine);
-            _exit(0);
-        }
-    for (int p = 0; p < 4; p++) {
-        assert_true(wait(&status) > 0);
-        assert_int_equal(status, 0);
-    }
-    assert_int_equal(count(db, NULL), 48);
-}
-
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(round_trip), TEST(unknowns), TEST(filters), TEST(refusals),
-        TEST(utilisation_of_share), TEST(replace_failed), TEST(run_contradiction),
-        TEST(batch_rolls_back), TEST(samples_hash), TEST(models), TEST(merging),
-        TEST(concurrent_writers),
+        TEST(round_trip),
+        TEST(unknowns),
+        TEST(filters),
+        TEST(refusals),
+        TEST(utilisation_of_share),
+        TEST(replace_failed),
+        TEST(run_contradiction),
+        TEST(batch_rolls_back),
     };
 
     return cmocka_run_group_tests_name("db", tests, NULL, NULL);
