@@ -47,14 +47,9 @@ struct hcp_grid {
 int hcp_grid_build(const struct hcp_sample *s, int n, int64_t tile_q, int64_t tile_kv,
                    struct hcp_grid *out, struct hcp_err *err);
 void hcp_grid_free(struct hcp_grid *g);
-/* Fills unknown nodes: the regression times the ratio measured / regression of the
- * measured nodes, near ones (in octaves) weighing most. -1: out of memory. */
+/* Fills the nodes that were not measured (fill.c). -1: out of memory. */
 int hcp_grid_fill(struct hcp_grid *g, const struct hcp_samples *s,
                   const double coefficient[HCP_FULL_TERMS]);
-/* Each measured node filled in from the others, for scattered cells without lines. */
-struct hcp_residuals;
-int hcp_grid_refill(const struct hcp_grid *g, const struct hcp_samples *s,
-                    const double coefficient[HCP_FULL_TERMS], struct hcp_residuals *out);
 /* Least change (weights 1/t^2) that makes the grid rise along both axes; nodes that
  * violate nothing keep their bits. Returns how many measured nodes moved, -1 memory. */
 int hcp_grid_monotone(struct hcp_grid *g);
@@ -84,6 +79,11 @@ double hcp_quantile(double *v, int n, double p); /* sorts v */
 int hcp_lut_residuals(const struct hcp_grid *g, const struct hcp_waves *waves,
                       int along_kv, struct hcp_residuals *out);
 int hcp_lut_square_residuals(const struct hcp_samples *s, struct hcp_residuals *out);
+/* Each sample predicted as if it had to be filled in: for scattered cells, which have no
+ * lines. */
+int hcp_fill_residuals(const struct hcp_samples *s,
+                       const double coefficient[HCP_FULL_TERMS],
+                       struct hcp_residuals *out);
 /* Chooses rho, lambda (and tile_q where unknown) for all keys together. */
 int hcp_waves_search(struct hcp_samples *s, int n_keys, struct hcp_err *err);
 /* Headline into the row, every cell into f->all, and the "error" array. */

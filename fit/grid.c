@@ -138,7 +138,6 @@ void hcp_grid_free(struct hcp_grid *g)
 struct known {
     int i, j;
     size_t at;
-    double u, v, log_ratio; /* used when filling */
 };
 
 static struct known *known_nodes(const struct hcp_grid *g, int *n)
@@ -151,92 +150,9 @@ static struct known *known_nodes(const struct hcp_grid *g, int *n)
         for (int j = 0; j < g->nkv; j++) {
             size_t at = (size_t)i * (size_t)g->nkv + (size_t)j;
             if (g->known[at])
-                k[(*n)++] = (struct known){i, j, at, 0.0, 0.0, 0.0};
+                k[(*n)++] = (struct known){i, j, at};
         }
     return k;
-}
-
-/* The regression at a node of the grid. */
-static double regression(const struct hcp_grid *g, const struct hcp_samples *s,
-                         const struct hcp_wave_axis *axis, const double *coefficient,
-                         int i, int j)
-{
-    double term[HCP_FULL_TERMS], t = 0.0;
-    hcp_poly_full_terms((double)(g->q[i] * s->tile_q),
-                        hcp_wave_position(axis, g->q[i]) * hcp_wave_tokens(s),
-                        (double)(g->kv[j] * s->tile_kv), term);
-    for (int k = 0; k < HCP_FULL_TERMS; k++)
-        t += coefficient[k] * term[k];
-    return t;
-}
-
-static struct known *fill_nodes(const struct hcp_grid *g, const struct hcp_samples *s,
-                                const struct hcp_wave_axis *axis,
-                                const double *coefficient, int *n)
-{
-    struct known *known = known_nodes(g, n);
-    for (int k = 0; known && k < *n; k++) {
-        known[k].u = log2((double)g->q[known[k].i]);
-        known[k].v = log2((double)g->kv[known[k].j]);
-        double r = regression(g, s, axis, coefficient, known[k].i, known[k].j);
-        known[k].log_ratio = r > 0 ? log(g->ms[known[k].at] / r) : 0.0;
-    }
-    return known;
-}
-
-/* Time at (i, j) from the measured nodes other than itself. */
-static double filled(const struct hcp_grid *g, const struct hcp_samples *s,
-                     const struct hcp_wave_axis *axis, const double *coefficient,
-                     const struct known *known, int n, int i, int j)
-{
-    double u = log2((double)g->q[i]), v = log2((double)g->kv[j]), sum = 0.0, ratio = 0.0;
-    for (int k = 0; k < n; k++) {
-        if (known[k].i == i && known[k].j == j)
-            continue;
-        double du = known[k].u - u, dv = known[k].v - v;
-        double d = du * du + dv * dv + 0.01, w = 1.0 / (d * d);
-        sum += w;
-        ratio += w * known[k].log_ratio;
-    }
-    double r = regression(g, s, axis, coefficient, i, j);
-    return (r > 0 ? r : 1e-6) * (sum > 0 ? exp(ratio / sum) : 1.0);
-}
-
-int hcp_grid_fill(struct hcp_grid *g, const struct hcp_samples *s,
-                  const double coefficient[HCP_FULL_TERMS])
-{
-    struct hcp_wave_axis axis;
-    hcp_wave_axis_init(&axis, &s->waves);
-    int n;
-    struct known *known = fill_nodes(g, s, &axis, coefficient, &n);
-    if (!known)
-        return -1;
-    for (int i = 0; i < g->nq; i++)
-        for (int j = 0; j < g->nkv; j++) {
-            size_t at = (size_t)i * (size_t)g->nkv + (size_t)j;
-            if (!g->known[at])
-                g->ms[at] = filled(g, s, &axis, coefficient, known, n, i, j);
-        }
-    free(known);
-    return 0;
-}
-
-int hcp_grid_refill(const struct hcp_grid *g, const struct hcp_samples *s,
-                    const double coefficient[HCP_FULL_TERMS], struct hcp_residuals *out)
-{
-    struct hcp_wave_axis axis;
-    hcp_wave_axis_init(&axis, &s->waves);
-    int n, code = 0;
-    struct known *known = fill_nodes(g, s, &axis, coefficient, &n);
-    if (!known)
-        return -1;
-    for (int k = 0; k < n && !code; k++)
-        code = hcp_residual_add(
-            out, g->ms[known[k].at],
-            filled(g, s, &axis, coefficient, known, n, known[k].i, known[k].j),
-            g->known[known[k].at] == 2);
-    free(known);
-    return code;
 }
 
 /* Pool adjacent violators: the non-decreasing line nearest to v under weights w. */

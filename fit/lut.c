@@ -291,8 +291,8 @@ int hcp_lut_fit(const struct hcp_samples *s, const double *fill, struct hcp_fitt
         int filled = 0, moved = 0;
         failed |= hcp_lut_residuals(&g, &s->waves, 0, &list);
         failed |= hcp_lut_residuals(&g, &s->waves, 1, &list);
-        if (list.n < 5 && s->n_full >= 6)
-            failed |= hcp_grid_refill(&g, s, fill, &list);
+        if (list.n < s->n_full / 3 && s->n_full >= 6)
+            failed |= hcp_fill_residuals(s, fill, &list);
         for (int c = 0; c < g.nq * g.nkv; c++)
             filled += !g.known[c];
         failed |= hcp_grid_fill(&g, s, fill);
@@ -307,7 +307,7 @@ int hcp_lut_fit(const struct hcp_samples *s, const double *fill, struct hcp_fitt
                      g.nq * g.nkv - filled);
         if (g.n_dropped)
             hcp_note(note, note_size,
-                     "%d cells on lines of their own left out of the table", g.n_dropped);
+                     "%d cells on lines of their own only guide the table", g.n_dropped);
         hcp_grid_free(&g);
     }
     failed |= hcp_lut_square_residuals(s, &list);
