@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # dist_man_MANS grows by a line a page.
+dist_man_MANS += man/hcp-db.5
