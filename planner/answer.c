@@ -169,12 +169,56 @@ static double bound(const struct problem *p, const struct scratch *s, double mak
     return ms < makespan ? ms : makespan;
 }
 
-static hcp_decision decision(const hcp_plan *plan)
+/* A time for the report: unknown when it would need unmeasured lengths. */
+static double known(const struct problem *p, const struct scratch *s, struct score score)
+{
+    if (score.none || (s->act.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate))
+        return NAN;
+    return score.ms;
+}
+
+static double drop_ms(const struct problem *p, struct scratch *s)
+{
+    struct score score;
+
+    if (p->n < 2)
+        return NAN;
+    score = strategy_drop(p, s, s->tokens[TOK_DROP]);
+    if (score.none)
+        return NAN;
+    /* Once more, for the source of its times. */
+    return known(p, s, eval_split(p, s, s->tokens[TOK_DROP], NULL));
+}
+
+/* The fastest even split in any layout that was allowed. */
+static double least_even(const struct problem *p, struct scratch *s,
+                         const hcp_question *question, double even_ms)
+{
+    struct problem other = *p;
+
+    if (!p->causal || question->layout != HCP_LAYOUT_AUTO ||
+        question->strategy != HCP_STRATEGY_BEST)
+        return even_ms;
+    for (int layout = HCP_LAYOUT_CONTIGUOUS; layout <= HCP_LAYOUT_STRIPED; layout++) {
+        double ms;
+
+        if ((hcp_layout)layout == p->layout)
+            continue;
+        other.layout = (hcp_layout)layout;
+        memo_reset(&s->memo);
+        ms = known(&other, s, strategy_even(&other, s, s->tokens[TOK_OTHER]));
+        if (!(even_ms <= ms)) /* also when it is unknown */
+            even_ms = isnan(ms) ? even_ms : ms;
+    }
+    return even_ms;
+}
+
+static hcp_decision decision(const hcp_plan *plan, double even_ms)
 {
     int dropped = 0;
 
     /* Unknown even time (NaN) compares false. */
-    if (plan->even_ms <= plan->interval_hi_ms)
+    if (even_ms <= plan->interval_hi_ms)
         return HCP_DECISION_EVEN;
     for (size_t r = 0; r < plan->n_ranks; r++)
         dropped |= plan->ranks[r].tokens == 0;
@@ -198,9 +242,9 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
                        hcp_plan *plan)
 {
     const int64_t *tokens = a->tokens;
-    struct score score = eval_split(p, s, tokens, NULL), other;
+    struct score score = eval_split(p, s, tokens, NULL);
 
-    if (score.refused)
+    if (s->act.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate)
         return answer_outside(p, tokens, text, text_size);
     plan->n_ranks = p->n;
     plan->shape = p->ring->shape;
@@ -227,12 +271,10 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->bound_ms = bound(p, s, score.ms);
     fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
 
-    other = strategy_even(p, s, s->tokens[TOK_OTHER]);
-    plan->even_ms = other.refused ? (double)NAN : other.ms;
+    plan->even_ms = known(p, s, strategy_even(p, s, s->tokens[TOK_OTHER]));
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
-    other = p->n > 1 ? strategy_drop(p, s, s->tokens[TOK_OTHER]) : (struct score){2, 0};
-    plan->drop_ms = other.refused ? (double)NAN : other.ms;
-    plan->decision = decision(plan);
+    plan->drop_ms = drop_ms(p, s);
+    plan->decision = decision(plan, least_even(p, s, question, plan->even_ms));
     plan->fingerprint = hcp_plan_fingerprint(plan);
     return HCP_STATUS_OK;
 }

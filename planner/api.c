@@ -127,33 +127,22 @@ static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len
     p->token_ms = gbps > 0 ? ring->token_bytes / (gbps * 1e6) : 0;
 }
 
-/* Caps in tokens: the memory's, and for the solver no own block beyond the measured
- * lengths (unless it is allowed to, or has no other choice). */
 static hcp_status set_caps(struct problem *p, struct scratch *s, char *text, size_t size)
 {
     int64_t missing;
 
     p->cap = s->cap;
-    p->solver_cap = s->solver_cap;
     for (size_t r = 0; r < p->n; r++) {
-        int64_t cap = p->ring->ranks[r].spec.max_tokens, q_min, q_max, kv_min, kv_max;
+        int64_t cap = p->ring->ranks[r].spec.max_tokens;
 
-        cap = cap > 0 && cap < p->seq_len ? cap : p->seq_len;
-        s->cap[r] = s->solver_cap[r] = cap;
-        if (p->extrapolate)
-            continue;
-        hcp_model_hull(problem_model(p, r), p->causal, &q_min, &q_max, &kv_min, &kv_max);
-        cap = cap < q_max ? cap : q_max;
-        s->solver_cap[r] = cap < kv_max ? cap : kv_max;
+        s->cap[r] = cap > 0 && cap < p->seq_len ? cap : p->seq_len;
     }
-    missing = round_shortfall(p, s->cap, NULL);
+    missing = round_shortfall(p, NULL);
     if (missing > 0)
         return plan_fail(text, size, HCP_STATUS_INFEASIBLE,
                          "the memory caps are short by %lld tokens for a sequence of %lld "
                          "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
                          (long long)missing, (long long)p->seq_len, (long long)p->tile);
-    if (round_shortfall(p, s->solver_cap, NULL) > 0)
-        memcpy(s->solver_cap, s->cap, p->n * sizeof *s->cap);
     return HCP_STATUS_OK;
 }
 
@@ -255,7 +244,8 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
     if (steps_capacity < m * m)
         return plan_fail(text, text_size, HCP_STATUS_SPACE,
                          "array of %zu steps, %zu needed", steps_capacity, m * m);
-    if (eval_split(&p, &s, tokens, steps).refused)
+    eval_split(&p, &s, tokens, steps);
+    if (s.act.source == HCP_FROM_EXTRAPOLATED && !extrapolate)
         return answer_outside(&p, tokens, text, text_size);
     for (size_t i = 0; i < m * m; i++) {
         steps[i].rank = s.act.rank[steps[i].rank];

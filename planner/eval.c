@@ -183,7 +183,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              p->buffers,
                              p->barrier};
     score.ms = ring_run(&in, &s->ring, s->fin, s->busy, steps);
-    score.refused = act->source == HCP_FROM_EXTRAPOLATED && !p->extrapolate;
+    score.none = 0;
     /* Spread the active ranks over all ranks, from the end so that nothing is lost. */
     for (size_t r = p->n, i = (size_t)act->m; r-- > 0;) {
         if (tokens[r] > 0) {
@@ -292,6 +292,6 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
     }
     cost_hops(p, m, len, hops);
     score.ms = ring_run(&in, &arrays, fin, busy, NULL);
-    score.refused = source == HCP_FROM_EXTRAPOLATED && !p->extrapolate;
+    score.none = 0;
     return score;
 }

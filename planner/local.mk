@@ -5,6 +5,11 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/cost.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.c
 
+# All of it but the export list: the library is made of this, and unit tests that look
+# inside link it.
+noinst_LTLIBRARIES += planner/libhcpplancore.la
+planner_libhcpplancore_la_SOURCES = $(PLAN_SOURCES)
+
 lib_LTLIBRARIES += planner/libhcpplan.la
 include_HEADERS += planner/hcpplan.h
 pkgconfig_DATA += planner/libhcpplan.pc
@@ -12,11 +17,12 @@ EXTRA_DIST += planner/hcpplan.sym
 
 # Version: code changed, interface as before: C:R+1:A. Interface added: C+1:0:A+1.
 # Interface changed or removed: C+1:0:0.
-planner_libhcpplan_la_SOURCES = $(PLAN_SOURCES)
+planner_libhcpplan_la_SOURCES =
 planner_libhcpplan_la_LDFLAGS = -version-info 0:0:0 -no-undefined \
 	-export-symbols $(srcdir)/planner/hcpplan.sym
-planner_libhcpplan_la_LIBADD = fit/libhcpmodel.la db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
-planner_libhcpplan_la_DEPENDENCIES = fit/libhcpmodel.la db/libhcpdb.la planner/hcpplan.sym
+planner_libhcpplan_la_LIBADD = planner/libhcpplancore.la fit/libhcpmodel.la \
+	db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
+EXTRA_planner_libhcpplan_la_DEPENDENCIES = planner/hcpplan.sym
 
 # The only binary that links GSL; no CUDA in it.
 bin_PROGRAMS += planner/hcp-plan

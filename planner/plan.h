@@ -68,8 +68,7 @@ struct problem {
     int32_t stripes;
     int buffers, barrier, extrapolate;
     double alpha_ms, token_ms; /* transfer of a token's K and V */
-    const int64_t *cap;        /* tokens a rank may hold at all */
-    const int64_t *solver_cap; /* and without leaving the measured lengths */
+    const int64_t *cap; /* [n] tokens a rank may hold */
 };
 
 static inline const hcp_model *problem_model(const struct problem *p, size_t r)
@@ -77,10 +76,11 @@ static inline const hcp_model *problem_model(const struct problem *p, size_t r)
     return p->ring->ranks[r].model[p->kind];
 }
 
-/* Predicted makespan of a split. A plan that needs unmeasured lengths without leave to
- * extrapolate loses against any that does not. */
+/* Predicted makespan of a split; none: the caps leave no split. Whether a block is
+ * outside the measured lengths does not count here: the fastest split is refused when it
+ * is, instead of a slower one being passed off as the fastest. */
 struct score {
-    int refused;
+    int none;
     double ms;
 };
 
@@ -88,7 +88,7 @@ struct score {
 
 static inline int score_less(struct score a, struct score b)
 {
-    return a.refused != b.refused ? a.refused < b.refused : a.ms < b.ms;
+    return a.none != b.none ? a.none < b.none : a.ms < b.ms;
 }
 
 /* Times of blocks seen so far, by (model, share) classes: ranks with the same model and
@@ -143,10 +143,10 @@ struct scratch {
     double *whole, *peak; /* [n] throughput on the whole sequence, and at most */
     double *speed, *weight, *ideal, *value, *value2; /* [n] */
     double *probe; /* [4 n] by model id, of which there are at most 2 n */
-    int64_t *cap, *solver_cap, *areas;
+    int64_t *cap, *areas;
     int32_t *order, *slow_order; /* [n]; slow_order: slowest rank first */
     uint8_t *allowed;
-    int64_t *tokens[5];          /* [n] each */
+    int64_t *tokens[6];          /* [n] each */
 };
 
 enum { /* who uses which tokens array */
@@ -154,7 +154,8 @@ enum { /* who uses which tokens array */
     TOK_CAND = 1,  /* search: move under trial */
     TOK_CUR = 2,   /* solver's result */
     TOK_OTHER = 3, /* strategies: candidate */
-    TOK_PLAN = 4   /* strategies: the answer */
+    TOK_DROP = 4,  /* strategies: best drop set */
+    TOK_PLAN = 5   /* strategies: the answer */
 };
 
 /* api.c: text helper; returns status. */
@@ -204,20 +205,19 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len);
 
 /* round.c: tiles a rank may hold beside the rest (1) or not (0). */
-int64_t round_room(const struct problem *p, const int64_t *cap, size_t r, int with_rest);
+int64_t round_room(const struct problem *p, size_t r, int with_rest);
 /* Tokens by weight (>= 0; 0 = none unless caps force it), whole tiles and one rest,
  * under caps. 0, or -1 if the ranks with weight > 0 cannot hold the sequence. */
-int round_shares(const struct problem *p, struct scratch *s, const int64_t *cap,
-                 const double *weight, int64_t *tokens);
+int round_shares(const struct problem *p, struct scratch *s, const double *weight,
+                 int64_t *tokens);
 /* Tokens by which caps fall short of the sequence; 0 = feasible. allowed NULL = all. */
-int64_t round_shortfall(const struct problem *p, const int64_t *cap,
-                        const uint8_t *allowed);
+int64_t round_shortfall(const struct problem *p, const uint8_t *allowed);
 
 /* Sorts order[n] by value[order[]], largest first, lower index first when equal. */
 void sort_descending(const double *value, int32_t *order, size_t n);
 
 /* solve-search.c: good split of the allowed ranks into out. Gives up early (returns
- * with its start) when it cannot get below limit_ms. Infeasible: refused = 2. */
+ * with its start) when it cannot get below limit_ms. */
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
 /* solve-exact.c: the best tile split over all non-empty subsets of at most three
@@ -243,9 +243,12 @@ void strategy_speeds(const struct problem *p, struct scratch *s);
 hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,
                            struct answer *out);
-/* An even split under caps. */
+/* An even split under caps; s->act tells the source of its times. */
 struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens);
-/* Best split that leaves out the k slowest ranks, k = 1 .. n - 1; refused if none. */
+/* The next number of slowest ranks to leave out after k: every number up to 64 ranks;
+ * above that those that leave out whole kinds of ranks, and the powers of two. */
+size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k);
+/* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above. */
 struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens);
 
 /* answer.c: HCP_STATUS_OUTSIDE and which lengths are missing. */

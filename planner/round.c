@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/plan.h"
 
-int64_t round_room(const struct problem *p, const int64_t *cap, size_t r, int with_rest)
+int64_t round_room(const struct problem *p, size_t r, int with_rest)
 {
-    int64_t room = cap[r] - (with_rest ? p->rest : 0);
+    int64_t room = p->cap[r] - (with_rest ? p->rest : 0);
 
     if (room < 0)
         return -1;
@@ -11,8 +11,7 @@ int64_t round_room(const struct problem *p, const int64_t *cap, size_t r, int wi
     return room < p->tiles ? room : p->tiles;
 }
 
-int64_t round_shortfall(const struct problem *p, const int64_t *cap,
-                        const uint8_t *allowed)
+int64_t round_shortfall(const struct problem *p, const uint8_t *allowed)
 {
     int64_t tiles = 0, lost = INT64_MAX, missing;
 
@@ -21,8 +20,8 @@ int64_t round_shortfall(const struct problem *p, const int64_t *cap,
 
         if (allowed && !allowed[r])
             continue;
-        room = round_room(p, cap, r, 0);
-        with = round_room(p, cap, r, 1);
+        room = round_room(p, r, 0);
+        with = round_room(p, r, 1);
         tiles += room;
         if (with >= 0 && room - with < lost)
             lost = room - with; /* tiles of room this rank gives up to hold the rest */
@@ -73,8 +72,7 @@ void sort_descending(const double *value, int32_t *order, size_t n)
 
 /* Real-valued tiles by weight under caps: ranks that reach their cap keep it, the rest
  * is shared again among the others. */
-static void share_ideal(const struct problem *p, const int64_t *cap,
-                        const double *weight, double *ideal)
+static void share_ideal(const struct problem *p, const double *weight, double *ideal)
 {
     double left = (double)p->seq_len / (double)p->tile, sum = 0;
     int again = 1;
@@ -88,7 +86,7 @@ static void share_ideal(const struct problem *p, const int64_t *cap,
 
         again = 0;
         for (size_t r = 0; r < p->n; r++) {
-            double most = (double)cap[r] / (double)p->tile;
+            double most = (double)p->cap[r] / (double)p->tile;
 
             if (ideal[r] < 0 && weight[r] * share > most) {
                 ideal[r] = most;
@@ -105,9 +103,8 @@ static void share_ideal(const struct problem *p, const int64_t *cap,
 }
 
 /* Gives `left` tiles away, one a rank in order, round by round, to ranks with room. */
-static int64_t deal(const struct problem *p, const int64_t *cap, const double *weight,
-                    const int32_t *order, size_t n, size_t skip, int64_t left,
-                    int64_t *tokens)
+static int64_t deal(const struct problem *p, const double *weight, const int32_t *order,
+                    size_t n, size_t skip, int64_t left, int64_t *tokens)
 {
     for (int moved = 1; moved && left > 0;) {
         moved = 0;
@@ -115,7 +112,7 @@ static int64_t deal(const struct problem *p, const int64_t *cap, const double *w
             size_t r = (size_t)order[x];
 
             if (r != skip && weight[r] > 0 &&
-                tokens[r] < round_room(p, cap, r, 0) * p->tile) {
+                tokens[r] < round_room(p, r, 0) * p->tile) {
                 tokens[r] += p->tile;
                 left--;
                 moved = 1;
@@ -125,17 +122,17 @@ static int64_t deal(const struct problem *p, const int64_t *cap, const double *w
     return left;
 }
 
-int round_shares(const struct problem *p, struct scratch *s, const int64_t *cap,
-                 const double *weight, int64_t *tokens)
+int round_shares(const struct problem *p, struct scratch *s, const double *weight,
+                 int64_t *tokens)
 {
     double *ideal = s->ideal, *value = s->value;
     int32_t *order = s->order;
     int64_t left = p->tiles;
     size_t n = p->n, holder = n;
 
-    share_ideal(p, cap, weight, ideal);
+    share_ideal(p, weight, ideal);
     for (size_t r = 0; r < n; r++) {
-        int64_t room = round_room(p, cap, r, 0), whole = (int64_t)ideal[r];
+        int64_t room = round_room(p, r, 0), whole = (int64_t)ideal[r];
 
         whole = whole < room ? whole : room;
         whole = whole < left ? whole : left; /* guards against rounding of the sum */
@@ -145,7 +142,7 @@ int round_shares(const struct problem *p, struct scratch *s, const int64_t *cap,
         order[r] = (int32_t)r;
     }
     sort_descending(value, order, n);
-    left = deal(p, cap, weight, order, n, n, left, tokens);
+    left = deal(p, weight, order, n, n, left, tokens);
     if (left > 0)
         return -1;
     if (p->rest == 0)
@@ -155,18 +152,18 @@ int round_shares(const struct problem *p, struct scratch *s, const int64_t *cap,
         value[r] = ideal[r] - (double)tokens[r] / (double)p->tile;
     sort_descending(value, order, n);
     for (size_t x = 0; x < n && holder == n; x++)
-        if (weight[order[x]] > 0 && tokens[order[x]] + p->rest <= cap[order[x]])
+        if (weight[order[x]] > 0 && tokens[order[x]] + p->rest <= p->cap[order[x]])
             holder = (size_t)order[x];
     for (size_t x = 0; x < n && holder == n; x++) {
         /* Everyone is full to the tile: someone gives tiles up for it. */
         size_t r = (size_t)order[x];
-        int64_t room = round_room(p, cap, r, 1), over;
+        int64_t room = round_room(p, r, 1), over;
 
         if (weight[r] <= 0 || room < 0)
             continue;
         over = tokens[r] / p->tile - room;
         tokens[r] -= over * p->tile;
-        over = deal(p, cap, weight, order, n, r, over, tokens);
+        over = deal(p, weight, order, n, r, over, tokens);
         if (over == 0)
             holder = r;
         else

@@ -71,7 +71,6 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->value2, n);
     CARVE(s->probe, 4 * n);
     CARVE(s->cap, n);
-    CARVE(s->solver_cap, n);
     CARVE(s->areas, n);
     CARVE(s->order, n);
     CARVE(s->slow_order, n);

@@ -20,7 +20,7 @@ struct branch {
     int32_t rank[MAX_EXACT];
     struct score best;
     int64_t *best_tokens;
-    int nodes, found;
+    int nodes;
 };
 
 /* Narrows the ranges to those that add up to the number of tiles; 0 if none does. */
@@ -73,11 +73,10 @@ static int is_point(const struct branch *b, const struct box *box)
     return 1;
 }
 
-/* Can a box with this bound hold something better? A refused plan is worse than any
- * other, so as long as the best is one, everything has to be looked at. */
+/* Can a box with this bound hold something better? */
 static int hopeful(const struct branch *b, double bound_ms)
 {
-    return b->best.refused || bound_ms < b->best.ms;
+    return b->best.none || bound_ms < b->best.ms;
 }
 
 /* Looks at a box: takes a single split, or pushes a range worth splitting. */
@@ -97,7 +96,6 @@ static void look(struct branch *b, struct box *box, struct box *stack, int *top)
     }
     if (score_less(score, b->best)) {
         b->best = score;
-        b->found = 1;
         memset(b->best_tokens, 0, b->p->n * sizeof *b->best_tokens);
         for (int i = 0; i < b->m; i++)
             b->best_tokens[b->rank[i]] = len[i];
@@ -110,11 +108,8 @@ static void search_boxes(struct branch *b)
     int top = 0;
 
     for (int i = 0; i < b->m; i++) {
-        int64_t room =
-            round_room(b->p, b->p->solver_cap, (size_t)b->rank[i], i == b->rest);
-
         box.lo[i] = i == b->rest ? 0 : 1;
-        box.hi[i] = room;
+        box.hi[i] = round_room(b->p, (size_t)b->rank[i], i == b->rest);
     }
     look(b, &box, stack, &top);
     while (top > 0 && b->nodes < NODES) {
@@ -179,12 +174,12 @@ struct score solve(const struct problem *p, struct scratch *s, const uint8_t *al
     for (size_t r = 0; r < p->n; r++)
         n += allowed[r] != 0;
     *exact = 0;
-    if (round_shortfall(p, p->solver_cap, allowed) > 0)
-        return (struct score){2, 0};
+    if (round_shortfall(p, allowed) > 0)
+        return (struct score){1, 0};
     if (n > MAX_EXACT)
         return solve_search(p, s, allowed, limit_ms, out);
     score = solve_search(p, s, allowed, HUGE_MS, out);
-    if (limit_ms < HUGE_MS && (score.refused || limit_ms < score.ms))
+    if (limit_ms < HUGE_MS && (score.none || limit_ms < score.ms))
         score = (struct score){0, limit_ms};
     return solve_exact(p, allowed, score, out, exact);
 }

@@ -66,7 +66,7 @@ static double equalise(const struct problem *p, struct scratch *s,
         int rough;
 
         weights_from_speed(p, speed, s->weight);
-        if (round_shares(p, s, p->solver_cap, s->weight, tokens))
+        if (round_shares(p, s, s->weight, tokens))
             return -1;
         if (round > 0 && memcmp(tokens, out, p->n * sizeof *tokens) == 0)
             break;
@@ -144,11 +144,11 @@ static int move(struct search *q, size_t from, size_t to, int64_t tiles)
         tiles = has;
     tokens = tiles * p->tile;
     if (from == to || tiles == 0 || !q->allowed[to] ||
-        q->best[to] + tokens > p->solver_cap[to])
+        q->best[to] + tokens > p->cap[to])
         return 0;
     /* The receiver alone would need longer than the best plan: no need to look. Half
      * its average cost a tile is a careful guess of what the move adds. */
-    if (!q->score.refused && q->best[to] > 0 &&
+    if (q->best[to] > 0 &&
         q->busy[to] * (1 + 0.5 * (double)tokens / (double)q->best[to]) >= q->score.ms)
         return 0;
     memcpy(q->cand, q->best, p->n * sizeof *q->cand);
@@ -167,7 +167,7 @@ static int move_rest(struct search *q)
         if (q->best[r] % p->tile)
             holder = r;
     if (holder == p->n || holder == c || q->best[c] < p->tile ||
-        q->best[holder] + p->tile - p->rest > p->solver_cap[holder])
+        q->best[holder] + p->tile - p->rest > p->cap[holder])
         return 0;
     memcpy(q->cand, q->best, p->n * sizeof *q->cand);
     q->cand[c] += p->rest - p->tile;
@@ -229,11 +229,11 @@ struct score solve_search(const struct problem *p, struct scratch *s,
     double busy = equalise(p, s, allowed, out);
 
     if (busy < 0)
-        return (struct score){2, 0};
+        return (struct score){1, 0};
     for (size_t r = 0; r < p->n; r++)
         m += out[r] > 0;
     if (!s->act.direct && busy * 0.95 >= limit_ms)
-        return (struct score){1, busy}; /* no split of these ranks gets there */
+        return (struct score){0, limit_ms}; /* no split of these ranks gets there */
     q.budget = budget_of(m);
     keep(&q, eval_split(p, s, out, NULL));
     while (step * 8 * m <= p->tiles)

@@ -97,36 +97,55 @@ static int share_by_rule(const struct problem *p, struct scratch *s, enum rule r
         s->weight[r] = rule == RULE_EVEN      ? 1
                        : rule == RULE_NOMINAL ? p->ring->ranks[r].nominal
                                               : s->whole[r];
-    return round_shares(p, s, p->cap, s->weight, tokens);
+    return round_shares(p, s, s->weight, tokens);
 }
 
 struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens)
 {
     if (share_by_rule(p, s, RULE_EVEN, tokens))
-        return (struct score){2, 0};
+        return (struct score){1, 0};
     return eval_split(p, s, tokens, NULL);
+}
+
+size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k)
+{
+    for (k++; p->n > 64 && k < p->n; k++) {
+        int32_t last = s->slow_order[k - 1], next = s->slow_order[k];
+
+        if ((k & (k - 1)) == 0 || problem_model(p, (size_t)last) !=
+                                      problem_model(p, (size_t)next))
+            break;
+    }
+    return k;
+}
+
+/* Ranks without the `out` slowest ones into s->allowed; the sum of their peak speeds. */
+static double allow_but(const struct problem *p, struct scratch *s, size_t out)
+{
+    double peak = 0;
+
+    memset(s->allowed, 1, p->n);
+    for (size_t k = 0; k < out; k++)
+        s->allowed[s->slow_order[k]] = 0;
+    for (size_t k = out; k < p->n; k++)
+        peak += s->peak[s->slow_order[k]];
+    return peak;
 }
 
 struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens)
 {
-    struct score best = {2, 0}, score;
-    double peak = 0;
+    struct score best = {1, 0}, score;
+    int64_t *trial = s->tokens[TOK_OTHER];
     int exact;
 
-    for (size_t r = 0; r < p->n; r++) {
-        s->allowed[r] = 1;
-        peak += s->peak[r];
-    }
-    for (size_t k = 0; k + 1 < p->n; k++) {
-        size_t out = (size_t)s->slow_order[k];
-
-        s->allowed[out] = 0;
-        peak -= s->peak[out];
-        if (!best.refused && hopeless(p, peak, best.ms))
+    for (size_t k = strategy_next_drop(p, s, 0); k < p->n; k = strategy_next_drop(p, s, k)) {
+        if (hopeless(p, allow_but(p, s, k), best.none ? HUGE_MS : best.ms))
             break;
-        score = solve(p, s, s->allowed, best.refused ? HUGE_MS : best.ms, tokens, &exact);
-        if (score_less(score, best))
+        score = solve(p, s, s->allowed, best.none ? HUGE_MS : best.ms, trial, &exact);
+        if (score_less(score, best)) {
             best = score;
+            memcpy(tokens, trial, p->n * sizeof *tokens);
+        }
         if (exact) /* over all subsets of what is left */
             break;
     }
@@ -154,7 +173,7 @@ static void enter(struct contest *c, struct score score, const int64_t *tokens, 
 
 static double limit_of(const struct contest *c)
 {
-    return c->score.refused ? HUGE_MS : c->score.ms;
+    return c->score.none ? HUGE_MS : c->score.ms;
 }
 
 static void enter_subset(struct contest *c)
@@ -171,11 +190,11 @@ static void enter_subsets(struct contest *c)
 {
     const struct problem *p = c->p;
     struct scratch *s = c->s;
-    double peak = 0;
 
     if (p->n <= 8) {
         for (int set = (1 << p->n) - 2; set > 0; set--) {
-            peak = 0;
+            double peak = 0;
+
             for (size_t r = 0; r < p->n; r++) {
                 s->allowed[r] = set >> r & 1;
                 peak += s->allowed[r] ? s->peak[r] : 0;
@@ -185,14 +204,8 @@ static void enter_subsets(struct contest *c)
         }
         return;
     }
-    for (size_t r = 0; r < p->n; r++) {
-        s->allowed[r] = 1;
-        peak += s->peak[r];
-    }
-    for (size_t k = 0; k + 1 < p->n; k++) {
-        s->allowed[s->slow_order[k]] = 0;
-        peak -= s->peak[s->slow_order[k]];
-        if (hopeless(p, peak, limit_of(c)))
+    for (size_t k = strategy_next_drop(p, s, 0); k < p->n; k = strategy_next_drop(p, s, k)) {
+        if (hopeless(p, allow_but(p, s, k), limit_of(c)))
             break;
         enter_subset(c);
     }
@@ -229,8 +242,7 @@ static void enter_kind(struct contest *c, hcp_model_kind kind)
         return;
     other.kind = kind;
     memset(c->s->allowed, 1, c->p->n);
-    if (solve(&other, c->s, c->s->allowed, HUGE_MS, c->s->tokens[TOK_CUR], &exact)
-            .refused < 2)
+    if (!solve(&other, c->s, c->s->allowed, HUGE_MS, c->s->tokens[TOK_CUR], &exact).none)
         enter(c, eval_split(c->p, c->s, c->s->tokens[TOK_CUR], NULL),
               c->s->tokens[TOK_CUR], 0);
 }
@@ -245,7 +257,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     memset(c->s->allowed, 1, c->p->n);
     score = solve(c->p, c->s, c->s->allowed, limit_of(c), c->s->tokens[TOK_CUR], &exact);
     enter(c, score, c->s->tokens[TOK_CUR], exact);
-    if (exact && !score.refused) /* nothing in this layout is faster */
+    if (exact) /* nothing in this layout is faster */
         return;
     enter_rule(c, RULE_EVEN);
     enter_rule(c, RULE_NOMINAL);
@@ -289,7 +301,8 @@ static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text
     }
     other.kind = kind;
     memset(c->s->allowed, 1, c->p->n);
-    solve(&other, c->s, c->s->allowed, HUGE_MS, tokens, &exact);
+    if (solve(&other, c->s, c->s->allowed, HUGE_MS, tokens, &exact).none)
+        return HCP_STATUS_OK;
     enter(c, eval_split(c->p, c->s, tokens, NULL), tokens,
           exact && same_models(ring, kind));
     return HCP_STATUS_OK;
@@ -299,7 +312,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,
                            struct answer *out)
 {
-    struct contest c = {.p = p, .s = s, .score = {3, 0}};
+    struct contest c = {.p = p, .s = s, .score = {1, 0}};
     hcp_status status = HCP_STATUS_OK;
 
     p->layout = question->layout;
@@ -310,7 +323,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     case HCP_STRATEGY_NOMINAL:
     case HCP_STRATEGY_PROPORTIONAL:
         if (share_by_rule(p, s, (enum rule)question->strategy, s->tokens[TOK_PLAN]) == 0)
-            c.score.refused = 0;
+            c.score.none = 0;
         c.answer.layout = p->layout;
         break;
     case HCP_STRATEGY_LUT:
@@ -324,7 +337,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     }
     if (status)
         return status;
-    if (c.score.refused >= 2)
+    if (c.score.none)
         return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                          "no split under these caps in tiles of %lld tokens",
                          (long long)p->tile);
