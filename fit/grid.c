@@ -230,10 +230,10 @@ int hcp_grid_monotone(struct hcp_grid *g)
     size_t cells = (size_t)g->nq * (size_t)g->nkv;
     int n;
     struct known *known = known_nodes(g, &n);
-    double *was = malloc((2 * cells + 1) * sizeof *was);
-    double *w = was + cells, *mid = w;
+    double *was = malloc((cells + 1) * sizeof *was);
+    double *w = malloc((cells + 1) * sizeof *w), *mid = w;
     int moved = -1;
-    if (!was || !known)
+    if (!was || !w || !known)
         goto out;
     memcpy(was, g->ms, cells * sizeof *was);
     for (size_t c = 0; c < cells; c++)
@@ -297,6 +297,7 @@ int hcp_grid_monotone(struct hcp_grid *g)
 out:
     free(known);
     free(was);
+    free(w);
     return moved;
 }
 

@@ -23,12 +23,13 @@
 static int octaves(int64_t *node, int64_t lo, int64_t hi, int64_t last)
 {
     int n = 0;
-    for (int64_t octave = 1; octave <= last && n + 5 < HCP_AXIS_MAX; octave *= 2)
-        for (int64_t top = 4; top < 8; top++) {
+    node[n++] = 1;
+    for (int64_t octave = 1; octave < last && n + 5 < HCP_AXIS_MAX; octave *= 2)
+        for (int64_t top = 5; top <= 8; top++) {
             int64_t tile = octave * top / 4;
-            if (top > 4 && (octave * 2 <= lo || octave >= hi))
+            if (top < 8 && (octave * 2 <= lo || octave >= hi))
                 continue;
-            if (tile <= last && (n == 0 || node[n - 1] < tile))
+            if (tile <= last && node[n - 1] < tile)
                 node[n++] = tile;
         }
     if (node[n - 1] < last)

@@ -42,8 +42,8 @@ static inline long check_scale(void)
     return scale > 0 ? scale : 1;
 }
 
-static inline void check_pair(const hcp_model *m, int causal, int64_t q, int64_t kv, int64_t q2,
-                              int64_t kv2)
+static inline void check_pair(const hcp_model *m, int causal, int64_t q, int64_t kv,
+                              int64_t q2, int64_t kv2)
 {
     double a = hcp_model_block_ms(m, causal, q, kv, NULL);
     double b = hcp_model_block_ms(m, causal, q2, kv2, NULL);

@@ -48,7 +48,8 @@ static int load(void **state)
     in = open_file("tests/data/h200-fa2-heldout.csv");
     while (fgets(line, sizeof line, in)) {
         struct held *h = &held[n_held];
-        if (sscanf(line, "%15[^,],%lld,%lld,%15[^,],%lf", h->limit, &q, &kv, mask, &h->ms) != 5)
+        if (sscanf(line, "%15[^,],%lld,%lld,%15[^,],%lf", h->limit, &q, &kv, mask,
+                   &h->ms) != 5)
             continue;
         h->q = q;
         h->kv = kv;
@@ -113,13 +114,14 @@ static struct hcp_holdout errors(const char *limit, enum cells kind, int poly)
     return h;
 }
 
-static void within(const char *limit, enum cells kind, int poly, double median, double p90)
+static void within(const char *limit, enum cells kind, int poly, double median,
+                   double p90)
 {
     static const char *const name[] = {"on the tile", "off the tile", "causal squares"};
     struct hcp_holdout h = errors(limit, kind, poly);
     print_message("# %s %s, %s: median %.2f %%, p90 %.2f %% of %d cells\n",
-                  poly ? "poly" : "lut", limit ? limit : "all levels", name[kind], h.median,
-                  h.p90, h.cells);
+                  poly ? "poly" : "lut", limit ? limit : "all levels", name[kind],
+                  h.median, h.p90, h.cells);
     assert_true(h.cells >= 4);
     if (!(h.median <= median && h.p90 <= p90))
         fail_msg("bounds %.2f %%, %.2f %%", median, p90);
@@ -142,9 +144,9 @@ static void test_each_level(void **state)
     static const struct {
         const char *limit;
         double median, p90;
-    } level[] = {{"mps:10", 0.3, 0.8},  {"mps:20", 0.5, 1.3}, {"mps:30", 1.1, 1.8},
-                 {"mps:40", 1.6, 5.2},  {"mps:50", 0.8, 2.0}, {"mps:60", 0.7, 1.6},
-                 {"mps:70", 1.0, 2.2},  {"mps:80", 0.9, 3.0}, {"mps:90", 1.3, 3.0},
+    } level[] = {{"mps:10", 0.3, 0.8}, {"mps:20", 0.5, 1.3}, {"mps:30", 1.1, 1.8},
+                 {"mps:40", 1.6, 5.2}, {"mps:50", 0.8, 2.0}, {"mps:60", 0.7, 1.6},
+                 {"mps:70", 1.0, 2.2}, {"mps:80", 0.9, 3.0}, {"mps:90", 1.3, 3.0},
                  {"mps:100", 3.3, 5.5}};
     (void)state;
     for (size_t i = 0; i < sizeof level / sizeof *level; i++)
@@ -162,9 +164,10 @@ static void test_error_bars(void **state)
                 double lo, hi, t;
                 if (strcmp(held[k].limit, results[i].key.limit))
                     continue;
-                t = hcp_model_block_ms(models[i][poly], held[k].causal, held[k].q, held[k].kv,
-                                       NULL);
-                hcp_model_error(models[i][poly], held[k].causal, held[k].q, held[k].kv, &lo, &hi);
+                t = hcp_model_block_ms(models[i][poly], held[k].causal, held[k].q,
+                                       held[k].kv, NULL);
+                hcp_model_error(models[i][poly], held[k].causal, held[k].q, held[k].kv,
+                                &lo, &hi);
                 inside += held[k].ms >= t * (1 - lo) && held[k].ms <= t * (1 + hi);
                 n++;
             }
@@ -207,13 +210,15 @@ static void test_measured_cells(void **state)
             hcp_model_source source;
             if (strcmp(cell->key.limit, results[i].key.limit))
                 continue;
-            verbatim += hcp_model_block_ms(models[i][0], cell->mask[0] == 'c', cell->q_len,
-                                           cell->kv_len, &source) == cell->time_ms;
+            verbatim +=
+                hcp_model_block_ms(models[i][0], cell->mask[0] == 'c', cell->q_len,
+                                   cell->kv_len, &source) == cell->time_ms;
             assert_int_equal(source, HCP_SOURCE_MEASURED);
         }
     }
     print_message("# %d of 1100 verbatim\n", verbatim);
-    assert_true(verbatim >= 1050); /* the rest: longer blocks measured faster, below 0.1 ms */
+    assert_true(verbatim >=
+                1050); /* the rest: longer blocks measured faster, below 0.1 ms */
 }
 
 static void test_promises(void **state)
@@ -221,13 +226,14 @@ static void test_promises(void **state)
     (void)state;
     for (int i = 0; i < LEVELS; i++)
         for (int poly = 0; poly < 2; poly++) {
-            check_monotone(models[i][poly], 100000 * check_scale(), (uint64_t)(2 * i + poly));
+            check_monotone(models[i][poly], 100000 * check_scale(),
+                           (uint64_t)(2 * i + poly));
             for (int64_t s = 2048; s <= 65536; s += s / 5) {
                 double full = hcp_model_block_ms(models[i][poly], 0, s, s, NULL);
                 double causal = hcp_model_block_ms(models[i][poly], 1, s, s, NULL);
                 if (!(causal < full))
-                    fail_msg("%s %lld: causal %g, full %g", results[i].key.limit, (long long)s,
-                             causal, full);
+                    fail_msg("%s %lld: causal %g, full %g", results[i].key.limit,
+                             (long long)s, causal, full);
             }
         }
 }
@@ -235,8 +241,8 @@ static void test_promises(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_heldout),       cmocka_unit_test(test_each_level),
-        cmocka_unit_test(test_error_bars),    cmocka_unit_test(test_own_estimate),
+        cmocka_unit_test(test_heldout),        cmocka_unit_test(test_each_level),
+        cmocka_unit_test(test_error_bars),     cmocka_unit_test(test_own_estimate),
         cmocka_unit_test(test_tile_and_waves), cmocka_unit_test(test_measured_cells),
         cmocka_unit_test(test_promises),
     };

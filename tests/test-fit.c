@@ -16,7 +16,8 @@ static struct hcp_cell *add(const char *mask, int64_t q, int64_t kv, double ms)
     assert_true(n_cells < MAX_CELLS);
     struct hcp_cell *c = &cells[n_cells++];
     memset(c, 0, sizeof *c);
-    struct hcp_key key = {"some-gpu", "mps:50", "kernel", "bf16", "prefill", 1, 32, 8, 128};
+    struct hcp_key key = {"some-gpu", "mps:50", "kernel", "bf16", "prefill",
+                          1,          32,       8,        128};
     c->key = key;
     snprintf(c->mask, sizeof c->mask, "%s", mask);
     snprintf(c->status, sizeof c->status, "ok");
@@ -214,7 +215,8 @@ static void test_tile_from_sweep(void **state)
     (void)state;
     for (int64_t q = 16; q <= 1024; q += 16)
         for (int64_t kv = 512; kv <= 4096; kv *= 2)
-            add("full", q, kv, area_ms((double)((q + 95) / 96 * 96), (double)kv))->tile_q = 0;
+            add("full", q, kv, area_ms((double)((q + 95) / 96 * 96), (double)kv))
+                ->tile_q = 0;
     struct hcp_fit_result *r = fit();
     check_promises(r);
     assert_int_equal(r->tile_q, 96);
@@ -389,7 +391,8 @@ static void test_scattered(void **state)
     for (int i = 0; i < 200; i++) {
         int64_t q = 200 + (int64_t)(check_random(&seed) % 40000);
         int64_t kv = 200 + (int64_t)(check_random(&seed) % 40000);
-        close_to(hcp_model_block_ms(m, 0, q, kv, NULL), area_ms((double)q, (double)kv), 0.05);
+        close_to(hcp_model_block_ms(m, 0, q, kv, NULL), area_ms((double)q, (double)kv),
+                 0.05);
     }
     hcp_model_free(m);
 }
@@ -436,12 +439,23 @@ static void test_odd_data(void **state)
         for (size_t i = 0; i < n_cells; i++) {
             double *t = &cells[i].time_ms, q = (double)cells[i].q_len;
             switch (kind) {
-            case 0: *t = 1.0; break;                                /* constant */
-            case 1: *t = 1e6 / q / (double)cells[i].kv_len; break; /* falling */
-            case 2: *t = exp(20 * check_uniform(&seed) - 10); break; /* noise alone */
-            case 3: *t *= 1e-8; break;
-            case 4: *t *= 1e8; break;
-            default: *t *= check_random(&seed) % 10 ? 1 : 30; /* outliers */
+            case 0:
+                *t = 1.0;
+                break; /* constant */
+            case 1:
+                *t = 1e6 / q / (double)cells[i].kv_len;
+                break; /* falling */
+            case 2:
+                *t = exp(20 * check_uniform(&seed) - 10);
+                break; /* noise alone */
+            case 3:
+                *t *= 1e-8;
+                break;
+            case 4:
+                *t *= 1e8;
+                break;
+            default:
+                *t *= check_random(&seed) % 10 ? 1 : 30; /* outliers */
             }
         }
         check_promises(fit());
@@ -455,19 +469,22 @@ static void test_runs_of_one_cell(void **state)
     double before = cells[4].time_ms;
     static const double again[] = {1.10, 1.02, 1.04};
     for (int i = 0; i < 3; i++) { /* a newer version, three runs */
-        struct hcp_cell *c = add("full", cells[4].q_len, cells[4].kv_len, before * again[i]);
+        struct hcp_cell *c =
+            add("full", cells[4].q_len, cells[4].kv_len, before * again[i]);
         snprintf(c->provider_version, sizeof c->provider_version, "2");
         snprintf(c->measured_at, sizeof c->measured_at, "2026-02-0%dT00:00:00Z", i + 1);
         snprintf(c->origin, sizeof c->origin, "recorded");
     }
-    snprintf(add("full", cells[4].q_len, cells[4].kv_len, before * 9)->status, 8, "failed");
+    snprintf(add("full", cells[4].q_len, cells[4].kv_len, before * 9)->status, 8,
+             "failed");
     add("causal", 128, 512, 1.0);
     struct hcp_fit_result *r = fit();
     check_promises(r);
     assert_int_equal(r->full_cells, 9);
     assert_int_equal(r->square_cells, 3);
     hcp_model *m = model(&r->lut);
-    assert_true(hcp_model_block_ms(m, 0, cells[4].q_len, cells[4].kv_len, NULL) == before * 1.04);
+    assert_true(hcp_model_block_ms(m, 0, cells[4].q_len, cells[4].kv_len, NULL) ==
+                before * 1.04);
     hcp_model_free(m);
     assert_string_equal(r->lut.row.origin, "mixed");
     assert_non_null(strstr(r->note, "origin"));
@@ -475,47 +492,12 @@ static void test_runs_of_one_cell(void **state)
     assert_non_null(strstr(r->note, "1 causal"));
 }
 
-static void test_nnls(void **state)
-{
-    /* minimum of |A x - b| without the bound is (-1, 2); with it (0, 1) */
-    static const double a[] = {1, 1, 0, 1, 1, 2}, b[] = {1, 2, 3};
-    double x[2];
-    struct hcp_err err = {0};
-    (void)state;
-    assert_int_equal(hcp_nnls(a, b, 3, 2, x, &err), HCP_OK);
-    assert_true(x[0] == 0);
-    close_to(x[1], 9.0 / 6.0, 1e-12);
-    /* equal columns: either, but not both, and no failure */
-    static const double twin[] = {1, 1, 2, 2, 3, 3};
-    assert_int_equal(hcp_nnls(twin, b, 3, 2, x, &err), HCP_OK);
-    close_to(x[0] + x[1], 1.0, 1e-12);
-    assert_true(x[0] == 0 || x[1] == 0);
-    /* random problems: the Karush-Kuhn-Tucker conditions */
-    uint64_t seed = 1;
-    for (int run = 0; run < 300; run++) {
-        double m[20 * 6], y[20], z[6];
-        for (int i = 0; i < 120; i++)
-            m[i] = check_uniform(&seed) - 0.3;
-        for (int i = 0; i < 20; i++)
-            y[i] = check_uniform(&seed) - 0.3;
-        assert_int_equal(hcp_nnls(m, y, 20, 6, z, &err), HCP_OK);
-        for (int j = 0; j < 6; j++) {
-            double g = 0;
-            for (int i = 0; i < 20; i++) {
-                double r = y[i];
-                for (int k = 0; k < 6; k++)
-                    r -= m[6 * i + k] * z[k];
-                g += m[6 * i + j] * r;
-            }
-            assert_true(z[j] >= 0 && g < 1e-9 && (z[j] == 0 || g > -1e-9));
-        }
-    }
-}
-
 static void test_best_kind(void **state)
 {
-    struct hcp_model_row lut = {.holdout_median = 0.02, .holdout_p90 = 0.08, .holdout_cells = 50};
-    struct hcp_model_row poly = {.holdout_median = 0.01, .holdout_p90 = 0.05, .holdout_cells = 50};
+    struct hcp_model_row lut = {
+        .holdout_median = 0.02, .holdout_p90 = 0.08, .holdout_cells = 50};
+    struct hcp_model_row poly = {
+        .holdout_median = 0.01, .holdout_p90 = 0.05, .holdout_cells = 50};
     (void)state;
     assert_string_equal(hcp_fit_best_kind(&lut, &poly), "poly");
     poly.holdout_p90 = 0.30;
@@ -540,7 +522,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_little, start, stop),
         cmocka_unit_test_setup_teardown(test_odd_data, start, stop),
         cmocka_unit_test_setup_teardown(test_runs_of_one_cell, start, stop),
-        cmocka_unit_test(test_nnls),
         cmocka_unit_test(test_best_kind),
     };
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);

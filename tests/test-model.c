@@ -50,7 +50,8 @@ static void head(struct arrays *s, const char *kind, int64_t tile_q, int64_t til
     snprintf(s->row.key.limit, sizeof s->row.key.limit, "mps:50");
     s->row.format = HCP_MODEL_FORMAT;
     double *v = put(s, "shape", 7);
-    double shape[7] = {(double)tile_q, (double)tile_kv, (double)ctas, (double)sm, rho, lambda, 0};
+    double shape[7] = {
+        (double)tile_q, (double)tile_kv, (double)ctas, (double)sm, rho, lambda, 0};
     memcpy(v, shape, sizeof shape);
     v = put(s, "error", 6);
     double error[6] = {0.1, 0.2, 0.3, 1e300, 0.02, 0.03};
@@ -69,14 +70,15 @@ static double square_ms(double s)
 }
 
 /* Powers of two from lo, nq x nkv rectangles and ns squares (0: none). */
-static void table(struct arrays *s, int64_t tile_q, int64_t tile_kv, int64_t sm, double rho,
-                  double lambda, int nq, int nkv, int ns, int64_t lo)
+static void table(struct arrays *s, int64_t tile_q, int64_t tile_kv, int64_t sm,
+                  double rho, double lambda, int nq, int nkv, int ns, int64_t lo)
 {
     head(s, "lut", tile_q, tile_kv, 32, sm, rho, lambda);
     double *hull = get(s, "hull")->v;
     if (nq) {
         double *q = put(s, "q", (size_t)nq), *kv = put(s, "kv", (size_t)nkv);
-        double *ms = put(s, "ms", (size_t)(nq * nkv)), *known = put(s, "known", (size_t)(nq * nkv));
+        double *ms = put(s, "ms", (size_t)(nq * nkv)),
+               *known = put(s, "known", (size_t)(nq * nkv));
         double *hits = put(s, "hits", 2 * (size_t)(nq * nkv));
         for (int i = 0; i < nq; i++)
             q[i] = (double)(lo << i);
@@ -107,7 +109,8 @@ static void table(struct arrays *s, int64_t tile_q, int64_t tile_kv, int64_t sm,
 
 static void regression(struct arrays *s, int64_t sm, double lambda)
 {
-    static const double full[HCP_FULL_TERMS] = {0.004, 1e-7, 2e-6, 1e-6, 3e-8, 1e-6, 1e-7, 0};
+    static const double full[HCP_FULL_TERMS] = {0.004, 1e-7, 2e-6, 1e-6,
+                                                3e-8,  1e-6, 1e-7, 0};
     static const double square[HCP_SQUARE_TERMS] = {0.004, 0.5e-7, 2e-6, 1e-9, 0, 1e-8};
     head(s, "poly", 128, 64, 32, sm, 0.6, lambda);
     memcpy(put(s, "full", HCP_FULL_TERMS), full, sizeof full);
@@ -149,14 +152,18 @@ static void test_monotone(void **state)
         int nq, nkv, ns;
         int64_t lo;
     } shape[] = {
-        {128, 64, 12, 0.62, 0.95, 10, 10, 10, 128}, {128, 64, 132, 0.58, 0.9, 10, 10, 10, 128},
-        {1, 1, 0, 0.5, 0, 10, 10, 10, 128},         {96, 80, 100, 1.0, 0.5, 6, 4, 0, 960},
-        {64, 64, 78, 0.5, 0.95, 0, 0, 8, 64},       {1, 1, 0, 0.5, 0, 1, 5, 0, 1},
-        {1, 64, 0, 0.5, 0, 5, 1, 3, 64},            {128, 128, 108, 0.7, 0.75, 1, 1, 1, 4096},
+        {128, 64, 12, 0.62, 0.95, 10, 10, 10, 128},
+        {128, 64, 132, 0.58, 0.9, 10, 10, 10, 128},
+        {1, 1, 0, 0.5, 0, 10, 10, 10, 128},
+        {96, 80, 100, 1.0, 0.5, 6, 4, 0, 960},
+        {64, 64, 78, 0.5, 0.95, 0, 0, 8, 64},
+        {1, 1, 0, 0.5, 0, 1, 5, 0, 1},
+        {1, 64, 0, 0.5, 0, 5, 1, 3, 64},
+        {128, 128, 108, 0.7, 0.75, 1, 1, 1, 4096},
     };
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
-        table(&s, shape[i].tile_q, shape[i].tile_kv, shape[i].sm, shape[i].rho, shape[i].lambda,
-              shape[i].nq, shape[i].nkv, shape[i].ns, shape[i].lo);
+        table(&s, shape[i].tile_q, shape[i].tile_kv, shape[i].sm, shape[i].rho,
+              shape[i].lambda, shape[i].nq, shape[i].nkv, shape[i].ns, shape[i].lo);
         for (int first = 0; first < 2; first++) {
             get(&s, "shape")->v[6] = first;
             hcp_model *m = create(&s);
@@ -298,7 +305,8 @@ static void test_causal_rectangles(void **state)
                 double none = 2 * at(m, 0, q, 64) - at(m, 0, q, 128);
                 double want = at(m, 1, q, q) + at(m, 0, q, kv - q) - none;
                 if (fabs(t / want - 1) > 0.03)
-                    fail_msg("%lld x %lld: %g, want %g", (long long)q, (long long)kv, t, want);
+                    fail_msg("%lld x %lld: %g, want %g", (long long)q, (long long)kv, t,
+                             want);
             }
         hcp_model_free(m);
     }
@@ -354,8 +362,10 @@ static void test_empty_and_huge(void **state)
         assert_true(at(m, causal, 0, 4096) == 0.0);
         assert_true(at(m, causal, 4096, 0) == 0.0);
         assert_true(at(m, causal, -1, 4096) == 0.0);
-        assert_true(at(m, causal, INT64_MAX, INT64_MAX) == at(m, causal, 1 << 30, 1 << 30));
-        assert_true(at(m, causal, 1 << 30, 1 << 30) > at(m, causal, 1 << 29, 1 << 30) * causal);
+        assert_true(at(m, causal, INT64_MAX, INT64_MAX) ==
+                    at(m, causal, 1 << 30, 1 << 30));
+        assert_true(at(m, causal, 1 << 30, 1 << 30) >
+                    at(m, causal, 1 << 29, 1 << 30) * causal);
     }
     hcp_model_free(m);
     hcp_model_free(NULL);
@@ -448,8 +458,8 @@ static void test_damaged(void **state)
 /* Whatever a value is replaced by, the model is refused or keeps its promises. */
 static void test_random_damage(void **state)
 {
-    static const double odd[] = {0,    -1,   1,    0.5, 1e-300, 1e300, NAN,
-                                 INFINITY, -INFINITY, 0x1p30, 1e-7, 128, 3};
+    static const double odd[] = {0,        -1,        1,      0.5,  1e-300, 1e300, NAN,
+                                 INFINITY, -INFINITY, 0x1p30, 1e-7, 128,    3};
     uint64_t seed = 99;
     int kept = 0, gone = 0;
     struct arrays s;
@@ -480,12 +490,12 @@ static void test_random_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_monotone),         cmocka_unit_test(test_monotone_flat),
-        cmocka_unit_test(test_exact_hits),       cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_waves),            cmocka_unit_test(test_causal_rectangles),
-        cmocka_unit_test(test_one_mask_only),    cmocka_unit_test(test_unmeasured_corner),
-        cmocka_unit_test(test_empty_and_huge),   cmocka_unit_test(test_error_bars),
-        cmocka_unit_test(test_damaged),          cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_monotone),       cmocka_unit_test(test_monotone_flat),
+        cmocka_unit_test(test_exact_hits),     cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_waves),          cmocka_unit_test(test_causal_rectangles),
+        cmocka_unit_test(test_one_mask_only),  cmocka_unit_test(test_unmeasured_corner),
+        cmocka_unit_test(test_empty_and_huge), cmocka_unit_test(test_error_bars),
+        cmocka_unit_test(test_damaged),        cmocka_unit_test(test_random_damage),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }
