@@ -175,7 +175,8 @@ static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_e
                       hcp_dtype_bytes(p->problem.out_dtype);
     int64_t lse_bytes = s->batch * s->heads * p->q_len * (int64_t)sizeof(float);
     void *lse = b->lse;
-    rc = grow_pool(b, round_up(p->set_bytes, 1 << 20), err);
+    /* Whole sets, as many as outlast the cache. */
+    rc = grow_pool(b, p->set_bytes * ((b->cold_bytes + p->set_bytes - 1) / p->set_bytes), err);
     if (rc == HCP_OK)
         rc = grow(b, &b->o, &b->o_bytes, o_bytes, err);
     if (rc == HCP_OK) {

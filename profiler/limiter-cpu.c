@@ -118,14 +118,3 @@ void hcp_throttle_stop(hcp_throttle *throttle)
     }
     free(throttle);
 }
-
-int hcp_throttle_prove(int percent, double used_s, double wall_s, struct hcp_err *err)
-{
-    double share = wall_s > 0 ? 100 * used_s / wall_s : 0;
-    if (share >= 0.9 * percent && share <= 1.1 * percent)
-        return HCP_OK;
-    return hcp_fail(err, HCP_FAILED,
-                    "limit cpu:%d not proven: the worker had %.1f %% of a core%s", percent, share,
-                    share < percent ? "; other programs use this machine, try again when it is idle"
-                                    : "");
-}

@@ -196,24 +196,3 @@ int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count, const
                     "directory %s, log directory %s)", percent, sm_seen, sm_count, exact, pipe_dir,
                     log_dir);
 }
-
-void hcp_mps_error_text(int cuda_error, const char *pipe_dir, const char *log_dir, char *text,
-                        size_t size)
-{
-    static const char *const what[] = {
-        /* 805 */ "cannot connect to the MPS daemon: it is not running, belongs to another user, or "
-                  "the pipe directory is not shared with this container",
-        /* 806 */ "the MPS server does not answer: a fatal fault of another client may have ended it",
-        /* 807 */ "the MPS server is restarting or not ready",
-        /* 808 */ "the MPS server has as many clients as it takes",
-        /* 809 */ "the MPS server has as many connections as it takes",
-        /* 810 */ "this client was ended by the MPS server or daemon",
-        /* 811 */ "this driver or device does not support what MPS was asked for",
-    };
-    if (size > 0)
-        text[0] = '\0';
-    if (cuda_error < 805 || cuda_error > 811)
-        return;
-    snprintf(text, size, "MPS error %d: %s (pipe directory %s; see the logs in %s)", cuda_error,
-             what[cuda_error - 805], pipe_dir, log_dir);
-}

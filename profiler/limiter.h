@@ -44,10 +44,6 @@ int hcp_mps_client_env(const char *pipe_dir, const char *log_dir, int percent,
 int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count, const char *pipe_dir,
                   const char *log_dir, struct hcp_err *err);
 
-/* Text for CUDA errors 805 to 811, naming both directories; "" for other codes. */
-void hcp_mps_error_text(int cuda_error, const char *pipe_dir, const char *log_dir, char *text,
-                        size_t size);
-
 /* ---- cpu ---------------------------------------------------------------- */
 
 typedef struct hcp_throttle hcp_throttle;
@@ -62,9 +58,5 @@ typedef struct hcp_throttle hcp_throttle;
 int hcp_throttle_start(pid_t pid, int percent, hcp_throttle **out, struct hcp_err *err);
 /* Ends control and leaves the process running; accepts NULL. */
 void hcp_throttle_stop(hcp_throttle *throttle);
-
-/* Proof: share of a core used over a busy stretch. HCP_FAILED outside
- * [0.9, 1.1] of the limit, with what to do. */
-int hcp_throttle_prove(int percent, double cpu_s, double wall_s, struct hcp_err *err);
 
 #endif
