@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
 # Bad input and bad files: exit code, one line that says what, where and what next,
 # and nothing changed.
 

@@ -418,6 +418,27 @@ static void killed(void **state)
     }
 }
 
+/* SIGKILL while the file is being made: the next one to come finds nothing or a good
+ * file, never a broken one. */
+static void killed_creating(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 30; round++) {
+        pid_t pid;
+        unlink(path);
+        pid = fork();
+        if (pid == 0) {
+            hcp_db *db = NULL;
+            _exit(hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &db, NULL));
+        }
+        usleep((useconds_t)(150 * round));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        fill(1);
+        assert_int_equal(count(), 1);
+    }
+}
+
 /* Out of space in the middle: an error with a name, earlier cells intact, later writes
  * possible again. */
 static void disk_full(void **state)
@@ -457,10 +478,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(missing),     TEST(empty),     TEST(blank),       TEST(foreign),
-        TEST(not_sqlite),  TEST(newer),     TEST(truncated),   TEST(corrupt),
-        TEST(permissions), TEST(migration), TEST(old_version), TEST(killed),
-        TEST(disk_full),
+        TEST(missing),         TEST(empty),     TEST(blank),       TEST(foreign),
+        TEST(not_sqlite),      TEST(newer),     TEST(truncated),   TEST(corrupt),
+        TEST(permissions),     TEST(migration), TEST(old_version), TEST(killed),
+        TEST(killed_creating), TEST(disk_full),
     };
 
     return cmocka_run_group_tests_name("db-open", tests, NULL, NULL);
