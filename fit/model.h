@@ -21,8 +21,9 @@ typedef enum hcp_model_source {
 
 /* Builds a model from its stored row and arrays (any kind). HCP_FAILED with a
  * reason when the arrays are damaged or of a newer format. Free with hcp_model_free. */
-int hcp_model_create(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
-                     size_t n_arrays, hcp_model **out, struct hcp_err *err);
+int hcp_model_create(const struct hcp_model_row *row,
+                     const struct hcp_named_array *arrays, size_t n_arrays,
+                     hcp_model **out, struct hcp_err *err);
 void hcp_model_free(hcp_model *model); /* accepts NULL */
 const struct hcp_model_row *hcp_model_row(const hcp_model *model);
 
@@ -30,15 +31,16 @@ const struct hcp_model_row *hcp_model_row(const hcp_model *model);
  * FULL rectangle; causal 1 = row i sees keys j <= i + kv_len - q_len (kv_len ==
  * q_len is the causal square). 0 for an empty block (a length 0); otherwise > 0 and
  * non-decreasing in q_len and in kv_len. source may be NULL. */
-double hcp_model_block_ms(const hcp_model *model, int causal, int64_t q_len, int64_t kv_len,
-                          hcp_model_source *source);
+double hcp_model_block_ms(const hcp_model *model, int causal, int64_t q_len,
+                          int64_t kv_len, hcp_model_source *source);
 
 /* Relative error bar at that block: time is in [t*(1-lo), t*(1+hi)] with about 90 %
  * confidence, from held-out errors (wider outside the hull). */
 void hcp_model_error(const hcp_model *model, int causal, int64_t q_len, int64_t kv_len,
                      double *lo, double *hi);
 
-/* Kernel tile the model rounds to (>= 1) and the measured hull, for messages. */
+/* Kernel tile the model rounds to (>= 1) and the measured hull, for messages (0s where
+ * nothing of that mask was measured; causal: squares). */
 int64_t hcp_model_tile_q(const hcp_model *model);
 int64_t hcp_model_tile_kv(const hcp_model *model);
 void hcp_model_hull(const hcp_model *model, int causal, int64_t *q_min, int64_t *q_max,

@@ -282,6 +282,31 @@ static void test_waves(void **state)
     }
 }
 
+/* Times that stand still at the edge do not stand still for ever beyond it. */
+static void test_flat_edge(void **state)
+{
+    struct arrays s;
+    (void)state;
+    table(&s, 128, 64, 0, 0.5, 0, 2, 2, 2, 1024);
+    double *ms = get(&s, "ms")->v, *sq = get(&s, "s_ms")->v;
+    for (int i = 0; i < 2; i++) {
+        sq[i] = 1.0 + i * 1e-6;
+        for (int j = 0; j < 2; j++)
+            ms[2 * i + j] = 1.0 + (i + j) * 1e-6;
+    }
+    hcp_model *m = create(&s);
+    assert_true(at(m, 0, 1 << 17, 2048) > 10 && at(m, 0, 1 << 17, 2048) < 70);
+    assert_true(at(m, 0, 2048, 1 << 17) > 10 && at(m, 0, 2048, 1 << 17) < 70);
+    assert_true(at(m, 1, 1 << 17, 1 << 17) > 500 && at(m, 1, 1 << 17, 1 << 17) < 5000);
+    hcp_model_free(m);
+    /* nor do two cells that noise drove apart run away */
+    for (int c = 1; c < 4; c++)
+        ms[c] = 10.0 + c;
+    m = create(&s);
+    assert_true(at(m, 0, 1 << 17, 2048) < 1.2 * 64 * ms[3]);
+    hcp_model_free(m);
+}
+
 static void test_causal_rectangles(void **state)
 {
     struct arrays s;
@@ -490,12 +515,19 @@ static void test_random_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_monotone),       cmocka_unit_test(test_monotone_flat),
-        cmocka_unit_test(test_exact_hits),     cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_waves),          cmocka_unit_test(test_causal_rectangles),
-        cmocka_unit_test(test_one_mask_only),  cmocka_unit_test(test_unmeasured_corner),
-        cmocka_unit_test(test_empty_and_huge), cmocka_unit_test(test_error_bars),
-        cmocka_unit_test(test_damaged),        cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_monotone_flat),
+        cmocka_unit_test(test_exact_hits),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_flat_edge),
+        cmocka_unit_test(test_causal_rectangles),
+        cmocka_unit_test(test_one_mask_only),
+        cmocka_unit_test(test_unmeasured_corner),
+        cmocka_unit_test(test_empty_and_huge),
+        cmocka_unit_test(test_error_bars),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_random_damage),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

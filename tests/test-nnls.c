@@ -45,8 +45,43 @@ static void test_nnls(void **state)
     }
 }
 
+/* Bars hold the middle nine tenths of the errors of their range of times. */
+static void test_error_rows(void **state)
+{
+    struct hcp_residuals list = {0};
+    double row[3 * HCP_ERROR_ROWS_MAX];
+    (void)state;
+    for (int i = 0; i <= 100; i++) { /* measured 0.8 to 1.6 of predicted at 5 ms */
+        assert_int_equal(hcp_residual_add(&list, 5 * (0.8 + 0.008 * i), 5, 1), 0);
+        assert_int_equal(hcp_residual_add(&list, 0.01, 0.01, 1), 0);
+    }
+    int n = hcp_error_rows(&list, row);
+    assert_true(n >= 2 && row[3 * (n - 1)] > 1e9);
+    close_to(row[3 * (n - 1) + 1], 1 - 0.84, 1e-9);
+    close_to(row[3 * (n - 1) + 2], 1.56 - 1, 1e-9);
+    assert_true(row[1] > 0 && row[1] <= 0.1); /* never better than machines repeat */
+    list.n = 0;
+    n = hcp_error_rows(&list, row); /* nothing known: a wide guess */
+    for (int i = 0; i < n; i++)
+        assert_true(row[3 * i + 1] >= 0.25 && row[3 * i + 2] >= 0.25);
+    free(list.r);
+}
+
+static void test_quantile(void **state)
+{
+    double v[] = {5, 1, 4, 2, 3}, two[] = {1, 2};
+    (void)state;
+    assert_true(hcp_quantile(v, 5, 0.5) == 3 && hcp_quantile(v, 5, 1.0) == 5);
+    close_to(hcp_quantile(v, 5, 0.9), 4.6, 1e-12);
+    assert_true(hcp_quantile(two, 2, 0.5) == 1.5 && isnan(hcp_quantile(v, 0, 0.5)));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nnls)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nnls),
+        cmocka_unit_test(test_error_rows),
+        cmocka_unit_test(test_quantile),
+    };
     return cmocka_run_group_tests_name("nnls", tests, NULL, NULL);
 }
