@@ -145,9 +145,9 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
         out->first_segment = (int64_t)first;
         out->n_segments = s->areas[r]; /* counts, see caller */
         first += (size_t)out->n_segments;
-        out->predicted_ms = s->fin[r];
-        out->compute_ms = s->busy[r];
-        if (s->fin[r] > s->fin[plan->critical_rank])
+        out->predicted_ms = s->plan_fin[r];
+        out->compute_ms = s->plan_busy[r];
+        if (s->plan_fin[r] > s->plan_fin[plan->critical_rank])
             plan->critical_rank = (int32_t)r;
     }
 }
@@ -161,7 +161,7 @@ static double bound(const struct problem *p, const struct scratch *s, double mak
 
     area = p->causal ? area * (area + 1) / 2 : area * area;
     for (size_t r = 0; r < p->n; r++) {
-        double v = s->busy[r] > 0 ? (double)s->areas[r] / s->busy[r] : 0;
+        double v = s->plan_busy[r] > 0 ? (double)s->areas[r] / s->plan_busy[r] : 0;
 
         sum += v > s->whole[r] ? v : s->whole[r];
     }
@@ -170,24 +170,16 @@ static double bound(const struct problem *p, const struct scratch *s, double mak
 }
 
 /* A time for the report: unknown when it would need unmeasured lengths. */
-static double known(const struct problem *p, const struct scratch *s, struct score score)
+static double known(const struct problem *p, struct score score)
 {
-    if (score.none || (s->act.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate))
+    if (score.none || (score.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate))
         return NAN;
     return score.ms;
 }
 
 static double drop_ms(const struct problem *p, struct scratch *s)
 {
-    struct score score;
-
-    if (p->n < 2)
-        return NAN;
-    score = strategy_drop(p, s, s->tokens[TOK_DROP]);
-    if (score.none)
-        return NAN;
-    /* Once more, for the source of its times. */
-    return known(p, s, eval_split(p, s, s->tokens[TOK_DROP], NULL));
+    return p->n < 2 ? (double)NAN : known(p, strategy_drop(p, s, s->tokens[TOK_DROP]));
 }
 
 /* The fastest even split in any layout that was allowed. */
@@ -206,7 +198,7 @@ static double least_even(const struct problem *p, struct scratch *s,
             continue;
         other.layout = (hcp_layout)layout;
         memo_reset(&s->memo);
-        ms = known(&other, s, strategy_even(&other, s, s->tokens[TOK_OTHER]));
+        ms = known(&other, strategy_even(&other, s, s->tokens[TOK_OTHER]));
         if (!(even_ms <= ms)) /* also when it is unknown */
             even_ms = isnan(ms) ? even_ms : ms;
     }
@@ -242,9 +234,9 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
                        hcp_plan *plan)
 {
     const int64_t *tokens = a->tokens;
-    struct score score = eval_split(p, s, tokens, NULL);
+    struct score score = a->score;
 
-    if (s->act.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate)
+    if (score.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate)
         return answer_outside(p, tokens, text, text_size);
     plan->n_ranks = p->n;
     plan->shape = p->ring->shape;
@@ -260,7 +252,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->link_alpha_us = question->link_alpha_us;
     plan->link_gbps = question->link_gbps;
     plan->makespan_ms = score.ms;
-    plan->source = (hcp_source)s->act.source;
+    plan->source = (hcp_source)score.source;
     plan->exact = a->exact;
     plan->models_hash = models_hash(p);
 
@@ -271,7 +263,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->bound_ms = bound(p, s, score.ms);
     fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
 
-    plan->even_ms = known(p, s, strategy_even(p, s, s->tokens[TOK_OTHER]));
+    plan->even_ms = known(p, strategy_even(p, s, s->tokens[TOK_OTHER]));
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
     plan->drop_ms = drop_ms(p, s);
     plan->decision = decision(plan, least_even(p, s, question, plan->even_ms));

@@ -195,7 +195,6 @@ hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
                          "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
                          plan->ranks_capacity, plan->segments_capacity, p.n,
                          hcp_segments_max(p.n, question->layout, p.stripes));
-    memo_reset(&s.memo);
     status = answer_fill(&p, &s, &answer, question, text, text_size, &result);
     if (status == HCP_STATUS_OK)
         *plan = result;

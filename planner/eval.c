@@ -183,7 +183,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              p->buffers,
                              p->barrier};
     score.ms = ring_run(&in, &s->ring, s->fin, s->busy, steps);
-    score.none = 0;
+    score.none = score.gave_up = 0;
+    score.source = act->source;
     /* Spread the active ranks over all ranks, from the end so that nothing is lost. */
     for (size_t r = p->n, i = (size_t)act->m; r-- > 0;) {
         if (tokens[r] > 0) {
@@ -272,9 +273,9 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
 {
     static const int32_t cls[3] = {0, 1, 2};
     double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3], busy[3];
-    double ready[3], ready_next[3], link_free[3], history[3 * (MAX_BUFFERS + 1)];
+    double ready[3], ready_next[3], link_free[3], step_ms[3], history[3 * (MAX_BUFFERS + 1)];
     int32_t hops[3];
-    struct ring_arrays arrays = {ready, ready_next, link_free, history};
+    struct ring_arrays arrays = {ready, ready_next, link_free, history, step_ms};
     struct ring_input in = {m,    cls,  3,    own,        early,     late, NULL,
                             NULL, hops, send, p->buffers, p->barrier};
     struct score score;
@@ -292,6 +293,7 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
     }
     cost_hops(p, m, len, hops);
     score.ms = ring_run(&in, &arrays, fin, busy, NULL);
-    score.none = 0;
+    score.none = score.gave_up = 0;
+    score.source = source;
     return score;
 }

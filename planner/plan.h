@@ -81,6 +81,8 @@ static inline const hcp_model *problem_model(const struct problem *p, size_t r)
  * is, instead of a slower one being passed off as the fastest. */
 struct score {
     int none;
+    int gave_up; /* ms is only a limit that is out of reach */
+    uint8_t source; /* hcp_source, weakest of all blocks */
     double ms;
 };
 
@@ -130,7 +132,7 @@ struct ring_input {
 };
 
 struct ring_arrays { /* [m] each; history [MAX_BUFFERS + 1][m] */
-    double *ready, *ready_next, *link_free, *history;
+    double *ready, *ready_next, *link_free, *history, *step_ms;
 };
 
 struct scratch {
@@ -140,6 +142,7 @@ struct scratch {
     int32_t *hops;
     double *send_ms;
     double *fin, *busy;           /* [n] of the last evaluated split, by rank */
+    double *plan_fin, *plan_busy; /* [n] of the split in TOK_PLAN */
     double *whole, *peak; /* [n] throughput on the whole sequence, and at most */
     double *speed, *weight, *ideal, *value, *value2; /* [n] */
     double *probe; /* [4 n] by model id, of which there are at most 2 n */
@@ -196,8 +199,9 @@ void memo_reset(struct memo *memo);
 /* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens). */
 struct score eval_split(const struct problem *p, struct scratch *s, const int64_t *tokens,
                         hcp_step *steps);
-/* Busy times alone (into s->busy) and their maximum, a lower bound of the makespan;
- * *rough = 1 when they were estimated because every rank is a class of its own. */
+/* Busy times alone (into s->busy) and their maximum, a lower bound of the makespan but
+ * for rounding; *rough = 1 when they were estimated, because every rank is a class of its
+ * own. */
 double eval_busy(const struct problem *p, struct scratch *s, const int64_t *tokens,
                  int *rough);
 /* Up to three ranks, without the memo. */
@@ -233,7 +237,8 @@ struct score solve(const struct problem *p, struct scratch *s, const uint8_t *al
 /* strategies.c */
 struct answer {
     hcp_layout layout;
-    const int64_t *tokens;
+    const int64_t *tokens; /* its times are in s->plan_fin and s->plan_busy */
+    struct score score;
     int exact;
 };
 /* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into
@@ -243,7 +248,7 @@ void strategy_speeds(const struct problem *p, struct scratch *s);
 hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,
                            struct answer *out);
-/* An even split under caps; s->act tells the source of its times. */
+/* An even split under caps. */
 struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens);
 /* The next number of slowest ranks to leave out after k: every number up to 64 ranks;
  * above that those that leave out whole kinds of ranks, and the powers of two. */

@@ -59,6 +59,17 @@ static void sift(const double *value, int32_t *order, size_t root, size_t n)
 
 void sort_descending(const double *value, int32_t *order, size_t n)
 {
+    if (n <= 16) { /* by insertion */
+        for (size_t i = 1; i < n; i++) {
+            int32_t x = order[i];
+            size_t at = i;
+
+            for (; at > 0 && sinks(value, order[at - 1], x); at--)
+                order[at] = order[at - 1];
+            order[at] = x;
+        }
+        return;
+    }
     for (size_t i = n / 2; i-- > 0;)
         sift(value, order, i, n);
     for (size_t end = n; end-- > 1;) {
@@ -141,19 +152,23 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
         value[r] = ideal[r] - (double)whole;
         order[r] = (int32_t)r;
     }
-    sort_descending(value, order, n);
-    left = deal(p, weight, order, n, n, left, tokens);
+    if (left > 0) {
+        sort_descending(value, order, n);
+        left = deal(p, weight, order, n, n, left, tokens);
+    }
     if (left > 0)
         return -1;
     if (p->rest == 0)
         return 0;
     /* The rest goes where most is missing, if it fits there. */
-    for (size_t r = 0; r < n; r++)
+    for (size_t r = 0; r < n; r++) {
         value[r] = ideal[r] - (double)tokens[r] / (double)p->tile;
-    sort_descending(value, order, n);
-    for (size_t x = 0; x < n && holder == n; x++)
-        if (weight[order[x]] > 0 && tokens[order[x]] + p->rest <= p->cap[order[x]])
-            holder = (size_t)order[x];
+        if (weight[r] > 0 && tokens[r] + p->rest <= p->cap[r] &&
+            (holder == n || value[r] > value[holder]))
+            holder = r;
+    }
+    if (holder == n)
+        sort_descending(value, order, n);
     for (size_t x = 0; x < n && holder == n; x++) {
         /* Everyone is full to the tile: someone gives tiles up for it. */
         size_t r = (size_t)order[x];

@@ -57,11 +57,14 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->ring.ready, n);
     CARVE(s->ring.ready_next, n);
     CARVE(s->ring.link_free, n);
+    CARVE(s->ring.step_ms, n);
     CARVE(s->ring.history, n * (MAX_BUFFERS + 1));
     CARVE(s->hops, n);
     CARVE(s->send_ms, n);
     CARVE(s->fin, n);
     CARVE(s->busy, n);
+    CARVE(s->plan_fin, n);
+    CARVE(s->plan_busy, n);
     CARVE(s->whole, n);
     CARVE(s->peak, n);
     CARVE(s->speed, n);

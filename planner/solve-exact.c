@@ -175,11 +175,16 @@ struct score solve(const struct problem *p, struct scratch *s, const uint8_t *al
         n += allowed[r] != 0;
     *exact = 0;
     if (round_shortfall(p, allowed) > 0)
-        return (struct score){1, 0};
+        return (struct score){1, 0, 0, 0};
     if (n > MAX_EXACT)
         return solve_search(p, s, allowed, limit_ms, out);
-    score = solve_search(p, s, allowed, HUGE_MS, out);
-    if (limit_ms < HUGE_MS && (score.none || limit_ms < score.ms))
-        score = (struct score){0, limit_ms};
+    score = solve_search(p, s, allowed, limit_ms, out);
+    if (score.none || score.ms >= limit_ms) {
+        /* Far from it, or close enough for the last word. */
+        if (!score.none && score.gave_up)
+            return score;
+        if (limit_ms < HUGE_MS)
+            score = (struct score){0, 0, 0, limit_ms};
+    }
     return solve_exact(p, allowed, score, out, exact);
 }

@@ -53,16 +53,18 @@ static void first_speeds(const struct problem *p, struct scratch *s,
 
 /* Repeats "speed = area / time in this very split, shares from speeds" until the split
  * stands still: equal finish times where waiting does not matter. Leaves the best split
- * seen (by busy time) in out; returns its busy time or -1 if infeasible. */
+ * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
+ * first rounds show that limit_ms is out of reach: at their speeds, the whole area would
+ * take these ranks at least 5 % longer. */
 static double equalise(const struct problem *p, struct scratch *s,
-                       const uint8_t *allowed, int64_t *out)
+                       const uint8_t *allowed, double limit_ms, int64_t *out)
 {
     int64_t *tokens = s->tokens[TOK_START];
     double *speed = s->speed, least = -1;
 
     first_speeds(p, s, allowed, speed);
     for (int round = 0; round < 6; round++) {
-        double most, fewest = -1;
+        double most, fewest = -1, area = 0, sum = 0;
         int rough;
 
         weights_from_speed(p, speed, s->weight);
@@ -80,8 +82,12 @@ static double equalise(const struct problem *p, struct scratch *s,
             if (tokens[r] == 0)
                 continue;
             speed[r] = (double)s->areas[r] / s->busy[r];
+            area += (double)s->areas[r];
+            sum += speed[r];
             fewest = fewest < 0 || s->busy[r] < fewest ? s->busy[r] : fewest;
         }
+        if (!rough && 0.95 * area >= limit_ms * sum)
+            return -2;
         if (most - fewest <= most / 1024)
             break;
     }
@@ -95,7 +101,7 @@ static int budget_of(int64_t m)
         return 64;
     if (m <= 64)
         return 32;
-    return m <= 256 ? 8 : 1;
+    return m <= 256 ? 8 : 0;
 }
 
 struct search {
@@ -226,15 +232,18 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                        .fin = s->weight,
                        .busy = s->value2};
     int64_t m = 0, step = 1;
-    double busy = equalise(p, s, allowed, out);
+    double busy = equalise(p, s, allowed, limit_ms, out);
 
-    if (busy < 0)
-        return (struct score){1, 0};
+    if (busy == -1)
+        return (struct score){1, 0, 0, 0};
+    if (busy == -2)
+        return (struct score){0, 1, 0, limit_ms};
     for (size_t r = 0; r < p->n; r++)
         m += out[r] > 0;
-    if (!s->act.direct && busy * 0.95 >= limit_ms)
-        return (struct score){0, limit_ms}; /* no split of these ranks gets there */
     q.budget = budget_of(m);
+    /* No split of these ranks gets there, or none that is looked at. */
+    if (!s->act.direct && busy * (q.budget > 0 ? 0.95 : 1) >= limit_ms)
+        return (struct score){0, 1, 0, limit_ms};
     keep(&q, eval_split(p, s, out, NULL));
     while (step * 8 * m <= p->tiles)
         step *= 2;

@@ -103,7 +103,7 @@ static int share_by_rule(const struct problem *p, struct scratch *s, enum rule r
 struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens)
 {
     if (share_by_rule(p, s, RULE_EVEN, tokens))
-        return (struct score){1, 0};
+        return (struct score){1, 0, 0, 0};
     return eval_split(p, s, tokens, NULL);
 }
 
@@ -134,7 +134,7 @@ static double allow_but(const struct problem *p, struct scratch *s, size_t out)
 
 struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens)
 {
-    struct score best = {1, 0}, score;
+    struct score best = {1, 0, 0, 0}, score;
     int64_t *trial = s->tokens[TOK_OTHER];
     int exact;
 
@@ -157,23 +157,39 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
 struct contest {
     struct problem *p;
     struct scratch *s;
-    struct score score;
-    struct answer answer;
+    struct answer answer; /* tokens in TOK_PLAN */
+    int timed;            /* plan_fin and plan_busy are those of the answer */
 };
 
-static void enter(struct contest *c, struct score score, const int64_t *tokens, int exact)
+static void enter(struct contest *c, struct score score, const int64_t *tokens, int exact,
+                  int timed)
 {
-    if (!score_less(score, c->score))
+    size_t bytes = c->p->n * sizeof *c->s->fin;
+
+    if (!score_less(score, c->answer.score))
         return;
-    c->score = score;
+    c->answer.score = score;
     c->answer.layout = c->p->layout;
     c->answer.exact = exact;
     memcpy(c->s->tokens[TOK_PLAN], tokens, c->p->n * sizeof *tokens);
+    c->timed = timed; /* s->fin and s->busy are of this very split */
+    if (timed) {
+        memcpy(c->s->plan_fin, c->s->fin, bytes);
+        memcpy(c->s->plan_busy, c->s->busy, bytes);
+    }
+}
+
+/* Evaluates a split and enters it. */
+static void enter_split(struct contest *c, const int64_t *tokens, int exact)
+{
+    struct score score = eval_split(c->p, c->s, tokens, NULL);
+
+    enter(c, score, tokens, exact, 1);
 }
 
 static double limit_of(const struct contest *c)
 {
-    return c->score.none ? HUGE_MS : c->score.ms;
+    return c->answer.score.none ? HUGE_MS : c->answer.score.ms;
 }
 
 static void enter_subset(struct contest *c)
@@ -182,28 +198,15 @@ static void enter_subset(struct contest *c)
     struct score score =
         solve(c->p, c->s, c->s->allowed, limit_of(c), c->s->tokens[TOK_CUR], &exact);
 
-    enter(c, score, c->s->tokens[TOK_CUR], 0);
+    enter(c, score, c->s->tokens[TOK_CUR], 0, 0);
 }
 
-/* Leaving ranks out: up to 8 ranks every subset, above that the slowest ones. */
+/* Leaving the slowest ranks out. */
 static void enter_subsets(struct contest *c)
 {
     const struct problem *p = c->p;
     struct scratch *s = c->s;
 
-    if (p->n <= 8) {
-        for (int set = (1 << p->n) - 2; set > 0; set--) {
-            double peak = 0;
-
-            for (size_t r = 0; r < p->n; r++) {
-                s->allowed[r] = set >> r & 1;
-                peak += s->allowed[r] ? s->peak[r] : 0;
-            }
-            if (!hopeless(p, peak, limit_of(c)))
-                enter_subset(c);
-        }
-        return;
-    }
     for (size_t k = strategy_next_drop(p, s, 0); k < p->n; k = strategy_next_drop(p, s, k)) {
         if (hopeless(p, allow_but(p, s, k), limit_of(c)))
             break;
@@ -221,7 +224,7 @@ static void enter_rule(struct contest *c, enum rule rule)
     /* Busy time alone is a lower bound and much cheaper than the recurrence. */
     if (c->p->n > 8 && eval_busy(c->p, c->s, tokens, &rough) >= limit_of(c) && !rough)
         return;
-    enter(c, eval_split(c->p, c->s, tokens, NULL), tokens, 0);
+    enter_split(c, tokens, 0);
 }
 
 static int same_models(const struct hcp_ring *ring, hcp_model_kind kind)
@@ -243,8 +246,7 @@ static void enter_kind(struct contest *c, hcp_model_kind kind)
     other.kind = kind;
     memset(c->s->allowed, 1, c->p->n);
     if (!solve(&other, c->s, c->s->allowed, HUGE_MS, c->s->tokens[TOK_CUR], &exact).none)
-        enter(c, eval_split(c->p, c->s, c->s->tokens[TOK_CUR], NULL),
-              c->s->tokens[TOK_CUR], 0);
+        enter_split(c, c->s->tokens[TOK_CUR], 0);
 }
 
 static void enter_layout(struct contest *c, hcp_layout layout)
@@ -256,7 +258,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     memo_reset(&c->s->memo);
     memset(c->s->allowed, 1, c->p->n);
     score = solve(c->p, c->s, c->s->allowed, limit_of(c), c->s->tokens[TOK_CUR], &exact);
-    enter(c, score, c->s->tokens[TOK_CUR], exact);
+    enter(c, score, c->s->tokens[TOK_CUR], exact, 0);
     if (exact) /* nothing in this layout is faster */
         return;
     enter_rule(c, RULE_EVEN);
@@ -303,8 +305,7 @@ static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text
     memset(c->s->allowed, 1, c->p->n);
     if (solve(&other, c->s, c->s->allowed, HUGE_MS, tokens, &exact).none)
         return HCP_STATUS_OK;
-    enter(c, eval_split(c->p, c->s, tokens, NULL), tokens,
-          exact && same_models(ring, kind));
+    enter_split(c, tokens, exact && same_models(ring, kind));
     return HCP_STATUS_OK;
 }
 
@@ -312,7 +313,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,
                            struct answer *out)
 {
-    struct contest c = {.p = p, .s = s, .score = {1, 0}};
+    struct contest c = {.p = p, .s = s, .answer.score = {1, 0, 0, 0}};
     hcp_status status = HCP_STATUS_OK;
 
     p->layout = question->layout;
@@ -322,9 +323,8 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     case HCP_STRATEGY_EVEN:
     case HCP_STRATEGY_NOMINAL:
     case HCP_STRATEGY_PROPORTIONAL:
-        if (share_by_rule(p, s, (enum rule)question->strategy, s->tokens[TOK_PLAN]) == 0)
-            c.score.none = 0;
-        c.answer.layout = p->layout;
+        if (share_by_rule(p, s, (enum rule)question->strategy, s->tokens[TOK_OTHER]) == 0)
+            enter_split(&c, s->tokens[TOK_OTHER], 0);
         break;
     case HCP_STRATEGY_LUT:
         status = decide_kind(&c, HCP_MODEL_LUT, text, text_size);
@@ -337,12 +337,18 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     }
     if (status)
         return status;
-    if (c.score.none)
+    if (c.answer.score.none)
         return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                          "no split under these caps in tiles of %lld tokens",
                          (long long)p->tile);
     p->layout = c.answer.layout;
     c.answer.tokens = s->tokens[TOK_PLAN];
+    memo_reset(&s->memo);
+    if (!c.timed) {
+        c.answer.score = eval_split(p, s, c.answer.tokens, NULL);
+        memcpy(s->plan_fin, s->fin, p->n * sizeof *s->fin);
+        memcpy(s->plan_busy, s->busy, p->n * sizeof *s->busy);
+    }
     *out = c.answer;
     return HCP_STATUS_OK;
 }
