@@ -49,8 +49,10 @@ static int open_direct(cf_context *c, run_state *s, hcp_conformance_case *out)
     const hcp_attn_problem *p = &s->spec->problem;
     hcp_attn_support support = {.size = sizeof support};
     int rc = c->provider->query(c->device, p, &support);
-    if (rc)
-        return cf_check(c, rc, "query");
+    if (rc) {
+        cf_fail(out, "query: %s", hcp_rc_text(rc));
+        return HCP_RC_OK;
+    }
     uint32_t need = HCP_CAP_DIAG;
     if (s->spec->run_q != p->q_len || s->spec->run_kv != p->kv_len)
         need |= HCP_CAP_DYNAMIC_LEN;
@@ -137,13 +139,9 @@ static int run_once(cf_context *c, run_state *s, hcp_conformance_case *out)
                  : hcp_attention_run(s->attention, &args, c->stream);
     if (!rc)
         rc = c->runtime->sync(c->stream);
-    if (rc == HCP_RC_DEVICE)
-        return cf_check(c, rc, out->name);
-    if (rc) {
-        const char *text = c->runtime->last_error();
-        cf_fail(out, "run: %s%s%s", hcp_rc_text(rc), text[0] ? ": " : "", text);
-        return HCP_RC_OK;
-    }
+    rc = cf_run_result(c, rc, out);
+    if (rc || out->outcome == HCP_FAILED)
+        return rc;
     rc = cf_download(c, &s->o, &o_intact);
     if (!rc)
         rc = cf_download(c, &s->lse, &lse_intact);

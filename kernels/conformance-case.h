@@ -80,6 +80,9 @@ void cf_name(const cf_spec *spec, char *text, size_t size);
 void cf_fail(hcp_conformance_case *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What a run came to: a device error ends the set (returned), others fail the case. */
+int cf_run_result(cf_context *c, int rc, hcp_conformance_case *out);
+
 /* Runs one case. A code other than HCP_RC_OK: device or memory gave out. */
 int cf_run_case(cf_context *c, const cf_spec *spec, hcp_conformance_case *out);
 

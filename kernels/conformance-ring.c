@@ -43,7 +43,7 @@ static int run_block(cf_context *c, const hcp_attn_problem *p, hcp_attn_args *ar
     if (!rc)
         rc = c->runtime->sync(c->stream);
     hcp_attention_destroy(step);
-    return cf_check(c, rc, out->name);
+    return cf_run_result(c, rc, out);
 }
 
 /* Fisher-Yates by counter hash; 0 leaves the order as it is. */

@@ -204,3 +204,12 @@ void cf_fail(hcp_conformance_case *out, const char *format, ...)
     va_end(ap);
     out->outcome = HCP_FAILED;
 }
+
+int cf_run_result(cf_context *c, int rc, hcp_conformance_case *out)
+{
+    if (rc == HCP_RC_DEVICE) /* on CUDA nothing after it would work */
+        return cf_check(c, rc, out->name);
+    if (rc)
+        cf_fail(out, "run: %s", hcp_rc_text(rc));
+    return HCP_RC_OK;
+}

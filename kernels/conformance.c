@@ -149,8 +149,30 @@ static int run_rectangles(run_all *a, int small)
     return HCP_RC_OK;
 }
 
-/* Every head count with every dimension and dtype, once; then scores far from zero,
- * and what the provider says it can change at run time. */
+/* What the provider says it can change at run time: one plan, other lengths. */
+enum { N_DIRECT = 7 };
+
+static int run_direct(run_all *a, int k)
+{
+    static const int64_t at_run[N_DIRECT][3] = {
+        {65, 127, 100},
+        {129, 300, 0},
+        {129, 300, 299},
+        {129, 300, 63},
+        {1, 300, 5},
+        {129, 1, 0},
+        {129, 300, (int64_t)1 << 33},
+    };
+    cf_spec s = make_spec((int32_t)(k % 3), 1, head_counts[3], 64, 129, 300, 1, 171,
+                          LAYOUT_DENSE);
+    s.direct = 1;
+    s.run_q = at_run[k][0];
+    s.run_kv = at_run[k][1];
+    s.run_diag = at_run[k][2];
+    return run_spec(a, &s);
+}
+
+/* Every head count with every dimension and dtype, once; then scores far from zero. */
 static int run_kinds(run_all *a)
 {
     int rc = HCP_RC_OK;
@@ -173,22 +195,8 @@ static int run_kinds(run_all *a)
         s.label = k < 6 ? "scores near -200" : "scores near 200";
         rc = run_spec(a, &s);
     }
-    static const int64_t at_run[][3] = {{129, 300, 0},
-                                        {129, 300, 299},
-                                        {129, 300, 63},
-                                        {65, 127, 1},
-                                        {1, 300, 5},
-                                        {129, 1, 0},
-                                        {129, 300, (int64_t)1 << 33}};
-    for (size_t k = 0; !rc && k < sizeof at_run / sizeof *at_run; k++) {
-        cf_spec s = make_spec((int32_t)(k % 3), 1, head_counts[3], 64, 129, 300, 1, 171,
-                              LAYOUT_DENSE);
-        s.direct = 1;
-        s.run_q = at_run[k][0];
-        s.run_kv = at_run[k][1];
-        s.run_diag = at_run[k][2];
-        rc = run_spec(a, &s);
-    }
+    for (int k = 0; !rc && k < N_DIRECT; k++)
+        rc = run_direct(a, k);
     return rc;
 }
 
@@ -249,10 +257,14 @@ static int run_quick(run_all *a)
         cf_spec s = make_spec((int32_t)(i % 3), 1, head_counts[quick[i].heads],
                               head_dims[quick[i].dim], quick[i].q_len, quick[i].kv_len,
                               quick[i].causal, quick[i].diag,
-                              i % 4 == 3 ? LAYOUT_TOKEN_MAJOR : LAYOUT_DENSE);
+                              i % 4 == 3 ? LAYOUT_TOKEN_MAJOR
+                              : i == 4   ? LAYOUT_PADDED
+                                         : LAYOUT_DENSE);
         s.problem.accumulate = quick[i].accumulate;
         rc = run_spec(a, &s);
     }
+    if (!rc)
+        rc = run_direct(a, 0);
     return rc ? rc : run_rings(a, 0);
 }
 

@@ -69,7 +69,8 @@ static inline uint16_t hcp_float_to_fp16(float x)
     uint32_t b = hcp_float_to_bits(x);
     uint32_t magnitude = b & 0x7fffffffu;
     /* A carry out of the mantissa moves to the next exponent, up to infinity. */
-    uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    uint32_t normal =
+        (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     /* Below 2^-14 the fp16 step is 2^-24: adding 0.5, whose fp32 step that is,
      * rounds to it. */
     uint32_t small = hcp_float_to_bits(hcp_bits_to_float(magnitude) + 0.5f) - 0x3f000000u;

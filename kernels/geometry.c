@@ -27,8 +27,8 @@ hcp_block hcp_block_classify(hcp_mask mask, int64_t q_len, int64_t kv_len, int64
         diag = 0;
     }
     block.kv_len = min64(kv_len, block.q_len + diag);
-    /* A single row that is left sees all the keys that are left. */
-    block.kind = block.q_len == 1 ? HCP_BLOCK_FULL : HCP_BLOCK_PARTIAL;
+    /* What is left may be full: a single row, or a single key. */
+    block.kind = diag >= block.kv_len - 1 ? HCP_BLOCK_FULL : HCP_BLOCK_PARTIAL;
     block.diag = diag;
     return block;
 }

@@ -29,8 +29,8 @@ typedef enum hcp_rc {
     HCP_RC_UNSUPPORTED = 1, /* query() said no, or should have */
     HCP_RC_INVALID = 2,     /* arguments contradict the problem */
     HCP_RC_NO_MEMORY = 3,
-    HCP_RC_DEVICE = 4,      /* the device or its library reported an error */
-    HCP_RC_MISSING = 5      /* a library this provider needs is not there */
+    HCP_RC_DEVICE = 4, /* the device or its library reported an error */
+    HCP_RC_MISSING = 5 /* a library this provider needs is not there */
 } hcp_rc;
 
 typedef struct hcp_device_ref {
@@ -48,8 +48,10 @@ enum {
     HCP_CAP_EMPTY_UNDEFINED = 1u << 2, /* empty row: O and L undefined */
     HCP_CAP_OUT_FP32 = 1u << 3,        /* O can be written as fp32; otherwise in dtype */
     HCP_CAP_ACCUMULATE = 1u << 4,      /* can merge into the running (O, L) in one pass */
-    HCP_CAP_DIAG = 1u << 5,            /* any diag >= 0 at run time; otherwise diag = kv_len - q_len only */
-    HCP_CAP_DYNAMIC_LEN = 1u << 6,     /* run() may use smaller q_len / kv_len than the plan's */
+    HCP_CAP_DIAG = 1u << 5,            /* any diag >= 0, also at run time; otherwise
+                                        * diag = kv_len - q_len only */
+    HCP_CAP_DYNAMIC_LEN = 1u << 6,     /* run() may use smaller q_len and kv_len than the
+                                        * plan's, with the plan's strides */
     HCP_CAP_DETERMINISTIC = 1u << 7    /* same input, same bits */
 };
 
@@ -59,9 +61,9 @@ enum {
 typedef struct hcp_attn_problem {
     size_t size;
     int64_t batch, q_len, kv_len, heads, kv_heads, head_dim;
-    int32_t dtype;      /* hcp_dtype of Q, K, V */
-    int32_t out_dtype;  /* hcp_dtype of O; HCP_FP32 needs HCP_CAP_OUT_FP32 */
-    int32_t causal;     /* 0: every row sees every key. 1: row i sees keys j <= i + diag */
+    int32_t dtype;     /* hcp_dtype of Q, K, V */
+    int32_t out_dtype; /* hcp_dtype of O; HCP_FP32 needs HCP_CAP_OUT_FP32 */
+    int32_t causal;    /* 0: every row sees every key. 1: row i sees keys j <= i + diag */
     int32_t accumulate; /* 1: O, L hold the running state and receive the merged one */
     int64_t diag;       /* >= 0; only with causal */
     double scale;       /* applied to Q.K^T, usually 1/sqrt(head_dim) */
@@ -70,15 +72,15 @@ typedef struct hcp_attn_problem {
 
 typedef struct hcp_attn_support {
     size_t size;
-    int32_t supported;      /* 1 yes, 0 no */
-    uint32_t caps;          /* HCP_CAP_* for this problem */
+    int32_t supported; /* 1 yes, 0 no */
+    uint32_t caps;     /* HCP_CAP_* for this problem */
     int64_t workspace_bytes;
     int64_t tile_q, tile_kv; /* lengths are rounded up to these; 0 = not known */
-    char reason[160];       /* why not, one line; empty when supported */
+    char reason[160];        /* why not, one line; empty when supported */
 } hcp_attn_support;
 
-/* Arguments of one run. L is fp32 [batch][head][q_len], contiguous. O is
- * normalised; (O, L) of an empty row is (0, -inf) after normalisation. */
+/* Arguments of one run. L is fp32 [batch][head][q_len] with this q_len, contiguous.
+ * O is normalised; (O, L) of an empty row is (0, -inf) after normalisation. */
 typedef struct hcp_attn_args {
     size_t size;
     const void *q, *k, *v;
@@ -92,15 +94,17 @@ typedef struct hcp_attn_plan hcp_attn_plan; /* each provider's own */
 
 typedef struct hcp_provider {
     size_t size;
-    uint32_t abi;         /* HCP_PROVIDER_ABI */
-    uint32_t device_kinds; /* OR of hcp_device_kind */
-    const char *name;     /* slug: "cudnn", "cpu-blas" */
+    uint32_t abi;                 /* HCP_PROVIDER_ABI */
+    uint32_t device_kinds;        /* OR of hcp_device_kind */
+    const char *name;             /* slug: "cudnn", "cpu-blas" */
     const char *(*version)(void); /* of the kernel or its library, e.g. "9.14.0" */
 
     /* Answers without side effects visible to the caller. HCP_RC_OK with
      * out->supported = 0 and a reason is the ordinary "no". */
-    int (*query)(const hcp_device_ref *device, const hcp_attn_problem *problem, hcp_attn_support *out);
-    int (*plan_create)(const hcp_device_ref *device, const hcp_attn_problem *problem, hcp_attn_plan **out);
+    int (*query)(const hcp_device_ref *device, const hcp_attn_problem *problem,
+                 hcp_attn_support *out);
+    int (*plan_create)(const hcp_device_ref *device, const hcp_attn_problem *problem,
+                       hcp_attn_plan **out);
     int (*run)(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream);
     void (*plan_destroy)(hcp_attn_plan *plan); /* accepts NULL */
     /* One line saying what this plan runs (engine, tiles, splits). */

@@ -28,8 +28,9 @@ int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
  * nothing beyond libhcpkernels.la (hcp_registry_open() is in an object of its own,
  * builtins.c, the one place that lists them all). */
 typedef const hcp_provider *(*hcp_provider_ctor)(void);
-int hcp_registry_open_with(const hcp_device_ref *device, const hcp_provider_ctor *builtins,
-                           size_t n, const char *plugin_path, hcp_registry **out, char *err,
+int hcp_registry_open_with(const hcp_device_ref *device,
+                           const hcp_provider_ctor *builtins, size_t n,
+                           const char *plugin_path, hcp_registry **out, char *err,
                            size_t err_size);
 void hcp_registry_close(hcp_registry *registry);
 size_t hcp_registry_count(const hcp_registry *registry);
@@ -40,7 +41,8 @@ const hcp_provider *hcp_registry_at(const hcp_registry *registry, size_t i);
  * why (naming each refusal) when there is none. */
 const hcp_provider *hcp_registry_pick(const hcp_registry *registry, const char *name,
                                       const hcp_attn_problem *problem,
-                                      hcp_attn_support *support, char *why, size_t why_size);
+                                      hcp_attn_support *support, char *why,
+                                      size_t why_size);
 
 /* Dense [batch][head][token][head_dim] strides for a problem whose lengths are set. */
 void hcp_problem_set_dense_strides(hcp_attn_problem *problem);

@@ -37,7 +37,8 @@ typedef struct hcp_runtime {
     int (*alloc)(void **out, int64_t bytes);
     void (*release)(void *p);
     int (*to_device)(void *dst, const void *src, int64_t bytes, void *stream);
-    int (*to_host)(void *dst, const void *src, int64_t bytes, void *stream); /* synchronous */
+    /* Done on return. */
+    int (*to_host)(void *dst, const void *src, int64_t bytes, void *stream);
     int (*fill)(void *dst, int byte, int64_t bytes, void *stream);
     int (*stream_create)(void **out);
     void (*stream_destroy)(void *stream);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include "kernels/geometry.h"
+
+/* Keys that a row sees, by the definition. */
+static int64_t seen(hcp_mask mask, int64_t kv_len, int64_t diag, int64_t i)
+{
+    __int128 n = mask == HCP_MASK_FULL ? kv_len : (__int128)i + diag + 1;
+    return n < 0 ? 0 : n > kv_len ? kv_len : (int64_t)n;
+}
+
+/* The same area another way: a causal rectangle is four triangles that begin at its
+ * corners, added and subtracted. */
+static __int128 triangle(__int128 n)
+{
+    return n > 0 ? n * (n + 1) / 2 : 0;
+}
+
+static int64_t four_triangles(int64_t q_len, int64_t kv_len, int64_t diag)
+{
+    __int128 d = diag, area = triangle(q_len + d) - triangle(d) -
+                              triangle(q_len + d - kv_len) + triangle(d - kv_len);
+    assert_true(area >= 0 && area <= (__int128)q_len * kv_len);
+    return (int64_t)area;
+}
+
+static void check(hcp_mask mask, int64_t q_len, int64_t kv_len, int64_t diag)
+{
+    hcp_block b = hcp_block_classify(mask, q_len, kv_len, diag);
+    int64_t area = 0, empty = 0, widest = 0;
+    int full = 1;
+    for (int64_t i = 0; i < q_len; i++) {
+        int64_t n = seen(mask, kv_len, diag, i);
+        area += n;
+        empty += n == 0;
+        widest = n; /* rows see ever more */
+    }
+    for (int64_t i = empty; i < q_len; i++)
+        full &= seen(mask, kv_len, diag, i) == widest;
+    assert_int_equal(hcp_block_area(mask, q_len, kv_len, diag), area);
+    assert_int_equal(b.kind, area == 0 ? HCP_BLOCK_EMPTY
+                             : full    ? HCP_BLOCK_FULL
+                                       : HCP_BLOCK_PARTIAL);
+    assert_int_equal(b.skip_rows, empty);
+    assert_int_equal(b.q_len, q_len - empty);
+    assert_int_equal(b.kv_len, widest);
+    if (b.kind != HCP_BLOCK_PARTIAL)
+        return;
+    assert_true(b.diag >= 0);
+    for (int64_t i = 0; i < b.q_len; i++)
+        assert_int_equal(seen(HCP_MASK_CAUSAL, b.kv_len, b.diag, i),
+                         seen(mask, kv_len, diag, i + b.skip_rows));
+}
+
+static void small_blocks_match_counting(void **state)
+{
+    (void)state;
+    for (int64_t q = 0; q <= 12; q++)
+        for (int64_t kv = 0; kv <= 12; kv++) {
+            check(HCP_MASK_FULL, q, kv, 0);
+            for (int64_t diag = -15; diag <= 15; diag++)
+                check(HCP_MASK_CAUSAL, q, kv, diag);
+        }
+}
+
+static const int64_t lengths[] = {0, 1, 2, 63, 64, 65, 127, 129, 1000, 4097};
+enum { N = sizeof lengths / sizeof *lengths };
+
+static void test_shapes_match_counting(void **state)
+{
+    (void)state;
+    for (int a = 0; a < N; a++)
+        for (int b = 0; b < N; b++) {
+            int64_t q = lengths[a], kv = lengths[b];
+            const int64_t diag[] = {-q,     -q + 1, -1,     0,         1,
+                                    63,     64,     kv - 2, kv - 1,    (int64_t)1 << 33,
+                                    kv - q, -q - 1, kv,     INT64_MIN, INT64_MAX};
+            for (size_t k = 0; k < sizeof diag / sizeof *diag; k++)
+                check(HCP_MASK_CAUSAL, q, kv, diag[k]);
+            check(HCP_MASK_FULL, q, kv, INT64_MIN);
+        }
+}
+
+static void longest_blocks_do_not_overflow(void **state)
+{
+    (void)state;
+    const int64_t n = HCP_MAX_LEN;
+    const int64_t diag[] = {INT64_MIN,
+                            INT64_MIN + 1,
+                            -((int64_t)1 << 62),
+                            -n - 1,
+                            -n,
+                            1 - n,
+                            -n / 2,
+                            -1,
+                            0,
+                            1,
+                            n / 2,
+                            n - 2,
+                            n - 1,
+                            n,
+                            n + 1,
+                            (int64_t)1 << 33,
+                            (int64_t)1 << 62,
+                            INT64_MAX - 1,
+                            INT64_MAX};
+    const int64_t len[] = {1, 2, 3, n / 2 + 1, n - 1, n};
+    for (int a = 0; a < 6; a++)
+        for (int b = 0; b < 6; b++)
+            for (size_t k = 0; k < sizeof diag / sizeof *diag; k++) {
+                int64_t area = hcp_block_area(HCP_MASK_CAUSAL, len[a], len[b], diag[k]);
+                hcp_block block =
+                    hcp_block_classify(HCP_MASK_CAUSAL, len[a], len[b], diag[k]);
+                assert_int_equal(area, four_triangles(len[a], len[b], diag[k]));
+                assert_int_equal(block.kind == HCP_BLOCK_EMPTY, area == 0);
+                assert_int_equal(block.skip_rows + block.q_len, len[a]);
+            }
+    assert_int_equal(hcp_block_area(HCP_MASK_FULL, n, n, 0), (int64_t)1 << 60);
+}
+
+/* theory.md's squares, and cutting a block at any place keeps the sum. */
+static void areas_add_up(void **state)
+{
+    (void)state;
+    uint64_t x = 1;
+    assert_int_equal(hcp_block_area(HCP_MASK_CAUSAL, 65536, 65536, 0),
+                     65536LL * 65537 / 2);
+    for (int n = 0; n < 20000; n++) {
+        int64_t v[5];
+        for (int i = 0; i < 5; i++) {
+            x = x * 6364136223846793005u + 1442695040888963407u;
+            v[i] = (int64_t)(x >> 44);
+        }
+        int64_t q = v[0] + 1, kv = v[1] + 1, diag = v[2] - v[3], q1 = v[4] % q,
+                kv1 = v[4] % kv;
+        int64_t area = hcp_block_area(HCP_MASK_CAUSAL, q, kv, diag);
+        assert_int_equal(area,
+                         hcp_block_area(HCP_MASK_CAUSAL, q1, kv, diag) +
+                             hcp_block_area(HCP_MASK_CAUSAL, q - q1, kv, diag + q1));
+        assert_int_equal(area,
+                         hcp_block_area(HCP_MASK_CAUSAL, q, kv1, diag) +
+                             hcp_block_area(HCP_MASK_CAUSAL, q, kv - kv1, diag - kv1));
+        assert_int_equal(area, four_triangles(q, kv, diag));
+    }
+}
+
+static void flops_count_two_products(void **state)
+{
+    (void)state;
+    assert_true(hcp_attention_flops(6, 2, 3, 5) == 4.0 * 6 * 2 * 3 * 5);
+    assert_true(hcp_attention_flops((int64_t)1 << 60, 1, 128, 128) == 0x1p76);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_blocks_match_counting),
+        cmocka_unit_test(test_shapes_match_counting),
+        cmocka_unit_test(longest_blocks_do_not_overflow),
+        cmocka_unit_test(areas_add_up),
+        cmocka_unit_test(flops_count_two_products),
+    };
+    return cmocka_run_group_tests_name("geometry", tests, NULL, NULL);
+}

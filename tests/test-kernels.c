@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <malloc.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "kernels/conformance.h"
+#include "kernels/cpu-lanes.h"
+#include "tests/faulty-provider.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+static const hcp_device_ref cpu = {
+    .size = sizeof cpu, .kind = HCP_DEVICE_CPU, .sm_count = 1};
+
+/* The linker sends our own objects' allocations through here. */
+static int allocations;
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+int __real_posix_memalign(void **out, size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+int __wrap_posix_memalign(void **out, size_t align, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+    allocations++;
+    return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    allocations++;
+    return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    allocations++;
+    return __real_realloc(p, n);
+}
+
+int __wrap_posix_memalign(void **out, size_t align, size_t n)
+{
+    allocations++;
+    return __real_posix_memalign(out, align, n);
+}
+
+static void report(const hcp_conformance_case *r, void *user)
+{
+    (void)user;
+    if (r->outcome == HCP_FAILED)
+        print_message("# %s: %s\n", r->name, r->text);
+}
+
+static hcp_conformance_summary conform(const hcp_provider *p, int level)
+{
+    char err[256] = "";
+    hcp_conformance_summary s;
+    int rc = hcp_conformance_run(p, hcp_runtime_cpu(), &cpu, level, report, NULL, &s, err,
+                                 sizeof err);
+    if (rc)
+        fail_msg("%s", err);
+    print_message(
+        "# %s: %lld passed, %lld refused, %lld failed; O %.1e bf16 %.1e fp16 %.1e "
+        "fp32, L %.3f of its bound\n",
+        p->name, (long long)s.passed, (long long)s.refused, (long long)s.failed,
+        s.worst_o_error[HCP_BF16], s.worst_o_error[HCP_FP16], s.worst_o_error[HCP_FP32],
+        s.worst_lse_error);
+    return s;
+}
+
+static void exp2_is_accurate(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (int i = 0; i <= 126 * 4096; i++) {
+        float x = (float)-i / 4096;
+        worst = fmax(worst, fabs(hcp_exp2_nonpositive(x) / exp2(x) - 1));
+    }
+    assert_true(worst <= 2 * 0x1p-23);
+    assert_true(hcp_exp2_nonpositive(0) == 1);
+    assert_true(hcp_exp2_nonpositive(-127) == 0);
+    assert_true(hcp_exp2_nonpositive(-1e30f) == 0);
+    assert_true(hcp_exp2_nonpositive(-INFINITY) == 0);
+    assert_true(isnan(hcp_exp2_nonpositive(NAN)));
+    assert_true(fabs(hcp_exp2_nonpositive(-126.3f) - exp2(-126.3)) <= 0x1p-126);
+}
+
+/* HCP_TEST_SCALE above 1 adds the tensors over 2^31 elements (13 GiB). */
+static void cpu_blas_conforms(void **state)
+{
+    (void)state;
+    const char *scale = getenv("HCP_TEST_SCALE");
+    int level = HCP_CONFORMANCE_FULL | (SANITIZED ? HCP_CONFORMANCE_SMALL : 0) |
+                (scale && atoi(scale) > 1 ? HCP_CONFORMANCE_HUGE : 0);
+    hcp_conformance_summary s = conform(hcp_provider_cpu(), level);
+    assert_int_equal(s.failed, 0);
+    assert_int_equal(s.refused, 0);
+    assert_true(s.passed > (SANITIZED ? 700 : 1100));
+}
+
+/* Each way in which a provider may differ is evened out by hcp_attention. */
+static void habits_are_normalised(void **state)
+{
+    (void)state;
+    for (int h = N_FAULTS + 1; h < N_HABITS; h++) {
+        int level = h == HABIT_ALL && !SANITIZED
+                        ? HCP_CONFORMANCE_FULL | HCP_CONFORMANCE_SMALL
+                        : HCP_CONFORMANCE_QUICK;
+        hcp_conformance_summary s = conform(hcp_faulty_provider(h), level);
+        assert_int_equal(s.failed, 0);
+        assert_true(s.passed > 10);
+    }
+}
+
+/* The set can fail: each planted fault is found, in at least one case. */
+static void faults_are_found(void **state)
+{
+    (void)state;
+    assert_int_equal(conform(hcp_faulty_provider(FAULT_NONE), 0).failed, 0);
+    for (int f = FAULT_NONE + 1; f < N_FAULTS; f++) {
+        hcp_conformance_summary s;
+        char err[256] = "";
+        assert_int_equal(hcp_conformance_run(hcp_faulty_provider(f), hcp_runtime_cpu(),
+                                             &cpu, HCP_CONFORMANCE_QUICK, NULL, NULL, &s,
+                                             err, sizeof err),
+                         HCP_RC_OK);
+        print_message("# fault %d: %lld failed, %s\n", f, (long long)s.failed,
+                      s.first_failure);
+        if (f == FAULT_REFUSE)
+            assert_true(s.failed == 0 && s.passed <= 1 && s.refused > 10);
+        else
+            assert_true(s.failed > 0);
+    }
+}
+
+static hcp_attn_problem small_problem(void)
+{
+    hcp_attn_problem p = {.size = sizeof p,
+                          .batch = 1,
+                          .q_len = 6,
+                          .kv_len = 9,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .head_dim = 8,
+                          .dtype = HCP_FP32,
+                          .out_dtype = HCP_FP32,
+                          .causal = 1,
+                          .diag = 2,
+                          .scale = 1};
+    hcp_problem_set_dense_strides(&p);
+    return p;
+}
+
+/* Tensors for anything small. */
+static float q[4096], k[4096], v[4096], o[4096], lse[512];
+
+static hcp_attn_args small_args(const hcp_attn_problem *p)
+{
+    const hcp_runtime *rt = hcp_runtime_cpu();
+    rt->randn(q, 4096, HCP_FP32, 1, NULL);
+    rt->randn(k, 4096, HCP_FP32, 2, NULL);
+    rt->randn(v, 4096, HCP_FP32, 3, NULL);
+    return (hcp_attn_args){.size = sizeof(hcp_attn_args),
+                           .q = q,
+                           .k = k,
+                           .v = v,
+                           .o = o,
+                           .lse = lse,
+                           .q_len = p->q_len,
+                           .kv_len = p->kv_len,
+                           .diag = p->diag};
+}
+
+static hcp_attention *step(const hcp_provider *provider, const hcp_attn_problem *p)
+{
+    hcp_attention *a = NULL;
+    char err[256] = "";
+    if (hcp_attention_create(provider, hcp_runtime_cpu(), &cpu, p, &a, err, sizeof err))
+        fail_msg("%s", err);
+    return a;
+}
+
+static void empty_blocks_launch_nothing(void **state)
+{
+    (void)state;
+    hcp_attn_problem p = small_problem();
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        p.diag = -p.q_len;
+        p.accumulate = accumulate;
+        hcp_attn_args args = small_args(&p);
+        memset(o, 0xff, sizeof o);
+        lse[0] = 5;
+        hcp_attention *a = step(hcp_faulty_provider(FAULT_NONE), &p);
+        hcp_faulty_runs = 0;
+        assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+        assert_int_equal(hcp_faulty_runs, 0);
+        assert_true(accumulate ? isnan(o[0]) && lse[0] == 5 : o[0] == 0 && isinf(lse[0]));
+        hcp_attention_destroy(a);
+    }
+    /* none and one row less than all: the corner of a block takes one call */
+    p.diag = 1 - p.q_len;
+    p.accumulate = 0;
+    hcp_attn_args args = small_args(&p);
+    hcp_attention *a = step(hcp_faulty_provider(FAULT_NONE), &p);
+    hcp_faulty_runs = 0;
+    assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+    assert_int_equal(hcp_faulty_runs, 1);
+    hcp_attention_destroy(a);
+}
+
+static void corner_causal_takes_two_calls(void **state)
+{
+    (void)state;
+    char text[256];
+    hcp_attn_problem p = small_problem();
+    p.q_len = 12; /* diag 2: rows 0..6 under the mask, the rest see all 9 keys */
+    hcp_problem_set_dense_strides(&p);
+    hcp_attn_args args = small_args(&p);
+    hcp_attention *a = step(hcp_faulty_provider(HABIT_CORNER), &p);
+    hcp_faulty_runs = 0;
+    assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+    assert_int_equal(hcp_faulty_runs, 2);
+    hcp_attention_describe(a, text, sizeof text);
+    assert_non_null(strstr(text, "in two calls"));
+    hcp_attention_destroy(a);
+
+    p.diag = p.kv_len - p.q_len; /* the corner itself, rows without keys dropped */
+    args.diag = p.diag;
+    a = step(hcp_faulty_provider(HABIT_CORNER), &p);
+    hcp_faulty_runs = 0;
+    assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+    assert_int_equal(hcp_faulty_runs, 1);
+    hcp_attention_destroy(a);
+}
+
+static void runs_allocate_nothing(void **state)
+{
+    (void)state;
+    for (int h = N_FAULTS; h < N_HABITS; h++) {
+        hcp_attn_problem p = small_problem();
+        p.q_len = 12;
+        p.accumulate = 1;
+        hcp_problem_set_dense_strides(&p);
+        hcp_attn_args args = small_args(&p);
+        for (int i = 0; i < 512; i++)
+            lse[i] = -INFINITY;
+        hcp_attention *a = step(hcp_faulty_provider(h), &p);
+        int before = allocations;
+        assert_true(before > 0);
+        assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+        assert_int_equal(allocations, before);
+        hcp_attention_destroy(a);
+    }
+}
+
+static void bad_problems_are_refused(void **state)
+{
+    (void)state;
+    char err[256];
+    const struct {
+        size_t offset;
+        int64_t value;
+        const char *says;
+    } bad[] = {
+        {offsetof(hcp_attn_problem, q_len), -1, "lengths must lie in 0..2^30"},
+        {offsetof(hcp_attn_problem, kv_len), ((int64_t)1 << 30) + 1, "lengths must lie"},
+        {offsetof(hcp_attn_problem, kv_heads), 3,
+         "4 heads are not a multiple of 3 KV heads"},
+        {offsetof(hcp_attn_problem, kv_heads), 0, "must be at least 1"},
+        {offsetof(hcp_attn_problem, head_dim), 0, "must be at least 1"},
+        {offsetof(hcp_attn_problem, batch), -5, "must be at least 1"},
+        {offsetof(hcp_attn_problem, size), 16, "older than this build"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        hcp_attn_problem p = small_problem();
+        hcp_attention *a = NULL;
+        memcpy((char *)&p + bad[i].offset, &bad[i].value, sizeof bad[i].value);
+        assert_int_equal(hcp_attention_create(hcp_provider_cpu(), hcp_runtime_cpu(), &cpu,
+                                              &p, &a, err, sizeof err),
+                         HCP_RC_INVALID);
+        assert_null(a);
+        assert_non_null(strstr(err, bad[i].says));
+        assert_non_null(strstr(err, "cpu-blas: "));
+    }
+    hcp_attn_problem p = small_problem();
+    hcp_attention *a = NULL;
+    p.dtype = 7;
+    assert_int_equal(hcp_attention_create(hcp_provider_cpu(), hcp_runtime_cpu(), &cpu, &p,
+                                          &a, err, sizeof err),
+                     HCP_RC_INVALID);
+    assert_non_null(strstr(err, "unknown dtype"));
+    p = small_problem();
+    p.head_dim = 20000;
+    hcp_problem_set_dense_strides(&p);
+    assert_int_equal(hcp_attention_create(hcp_provider_cpu(), hcp_runtime_cpu(), &cpu, &p,
+                                          &a, err, sizeof err),
+                     HCP_RC_UNSUPPORTED);
+    assert_non_null(strstr(err, "up to 16384"));
+}
+
+static void arguments_must_fit_the_plan(void **state)
+{
+    (void)state;
+    hcp_attn_problem p = small_problem();
+    hcp_attn_args args = small_args(&p), wrong = args;
+    hcp_attention *a = step(hcp_provider_cpu(), &p);
+    wrong.q_len = 5;
+    assert_int_equal(hcp_attention_run(a, &wrong, NULL), HCP_RC_INVALID);
+    wrong = args;
+    wrong.diag = 3;
+    assert_int_equal(hcp_attention_run(a, &wrong, NULL), HCP_RC_INVALID);
+    wrong = args;
+    wrong.size = 8;
+    assert_int_equal(hcp_attention_run(a, &wrong, NULL), HCP_RC_INVALID);
+    assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+    hcp_attention_destroy(a);
+    hcp_attention_destroy(NULL);
+
+    hcp_attn_plan *plan;
+    const hcp_provider *blas = hcp_provider_cpu();
+    assert_int_equal(blas->plan_create(&cpu, &p, &plan), HCP_RC_OK);
+    wrong = args;
+    wrong.kv_len = 10;
+    assert_int_equal(blas->run(plan, &wrong, NULL), HCP_RC_INVALID);
+    wrong = args;
+    wrong.diag = -1;
+    assert_int_equal(blas->run(plan, &wrong, NULL), HCP_RC_INVALID);
+    blas->plan_destroy(plan);
+    blas->plan_destroy(NULL);
+}
+
+/* One check before a cell is timed. */
+static void a_single_problem_is_checked(void **state)
+{
+    (void)state;
+    char err[256] = "";
+    hcp_conformance_case r;
+    hcp_attn_problem p = small_problem();
+    assert_int_equal(hcp_conformance_problem(hcp_provider_cpu(), hcp_runtime_cpu(), &cpu,
+                                             &p, &r, err, sizeof err),
+                     HCP_RC_OK);
+    assert_int_equal(r.outcome, HCP_PASSED);
+    assert_int_equal(r.rows_compared, 24);
+    assert_string_equal(r.name, "fp32 4/2 d8 6x9 diag 2");
+    assert_int_equal(hcp_conformance_problem(hcp_faulty_provider(FAULT_LSE),
+                                             hcp_runtime_cpu(), &cpu, &p, &r, err,
+                                             sizeof err),
+                     HCP_RC_OK);
+    assert_int_equal(r.outcome, HCP_FAILED);
+    assert_non_null(strstr(r.text, "L is "));
+}
+
+static const hcp_provider *faulty_none(void)
+{
+    return hcp_faulty_provider(FAULT_REFUSE);
+}
+
+static const hcp_provider *no_provider(void)
+{
+    return NULL;
+}
+
+static void registry_picks_in_order(void **state)
+{
+    (void)state;
+    const hcp_provider_ctor ctors[] = {no_provider, faulty_none, hcp_provider_cpu};
+    char err[256] = "", why[512];
+    hcp_registry *r;
+    hcp_attn_problem p = small_problem();
+    hcp_attn_support s;
+    assert_int_equal(hcp_registry_open_with(&cpu, ctors, 3, NULL, &r, err, sizeof err),
+                     0);
+    assert_int_equal(hcp_registry_count(r), 2);
+    assert_string_equal(hcp_registry_at(r, 0)->name, "faulty");
+    assert_null(hcp_registry_at(r, 2));
+    assert_ptr_equal(hcp_registry_pick(r, NULL, &p, &s, why, sizeof why),
+                     hcp_provider_cpu());
+    assert_true(s.caps & HCP_CAP_DIAG && s.supported);
+    assert_null(hcp_registry_pick(r, "faulty", &p, &s, why, sizeof why));
+    assert_string_equal(why, "faulty: not today");
+    assert_null(hcp_registry_pick(r, "cudnn", &p, &s, why, sizeof why));
+    assert_string_equal(why, "no kernel 'cudnn' here; there is: faulty, cpu-blas");
+    p.head_dim = 20000;
+    assert_null(hcp_registry_pick(r, NULL, &p, &s, why, sizeof why));
+    assert_non_null(strstr(why, "; cpu-blas: head_dim"));
+    hcp_registry_close(r);
+
+    hcp_device_ref gpu = cpu;
+    gpu.kind = HCP_DEVICE_CUDA;
+    assert_int_equal(hcp_registry_open_with(&gpu, ctors, 3, NULL, &r, err, sizeof err),
+                     0);
+    assert_int_equal(hcp_registry_count(r), 0);
+    assert_null(hcp_registry_pick(r, NULL, &p, &s, why, sizeof why));
+    assert_string_equal(why, "no kernel runs on this device");
+    hcp_registry_close(r);
+    hcp_registry_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp2_is_accurate),
+        cmocka_unit_test(cpu_blas_conforms),
+        cmocka_unit_test(habits_are_normalised),
+        cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(empty_blocks_launch_nothing),
+        cmocka_unit_test(corner_causal_takes_two_calls),
+        cmocka_unit_test(runs_allocate_nothing),
+        cmocka_unit_test(bad_problems_are_refused),
+        cmocka_unit_test(arguments_must_fit_the_plan),
+        cmocka_unit_test(a_single_problem_is_checked),
+        cmocka_unit_test(registry_picks_in_order),
+    };
+    /* Large tensors come and go: keep their pages. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
+}
