@@ -62,7 +62,8 @@ struct hcp_cell {
 };
 
 /* Opens (flags below); creates the schema in a new or empty file, migrates an
- * older one forward, refuses a newer or foreign one, without touching it. */
+ * older one forward (for readers too), refuses a newer, foreign or damaged one without
+ * touching it. */
 enum { HCP_DB_READ = 1, HCP_DB_WRITE = 2, HCP_DB_CREATE = 4 };
 int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err);
 void hcp_db_close(hcp_db *db);

@@ -16,6 +16,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "db/cli.h"
+#include "kernels/geometry.h"
+
+_Static_assert(HCP_LEN_LIMIT == HCP_MAX_LEN, "one limit for lengths");
 
 static struct hcp_err err;
 
