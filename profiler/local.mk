@@ -18,12 +18,13 @@ profiler_libhcpprofiler_la_LIBADD = db/libhcpcli.la db/libhcpdb.la \
 	kernels/libhcpkernels.la -lpthread $(LIBM)
 
 if HAVE_CUDA
-noinst_LIBRARIES += profiler/libhcpprofcuda.a
-profiler_libhcpprofcuda_a_SOURCES = profiler/device-cuda.c profiler/clocks.c \
-	profiler/clocks.h profiler/cupti.c profiler/cupti.h profiler/spin.cu profiler/spin.h
-profiler_libhcpprofcuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUPTI_CPPFLAGS) \
+profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda.c profiler/clocks.c \
+	profiler/clocks.h profiler/cupti.c profiler/cupti.h
+profiler_libhcpprofiler_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUPTI_CPPFLAGS) \
 	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
-profiler_libhcpprofcuda_a_CFLAGS = $(AM_CFLAGS) -fPIC
+noinst_LIBRARIES += profiler/libhcpprofcuda.a
+profiler_libhcpprofcuda_a_SOURCES = profiler/spin.cu profiler/spin.h
+profiler_libhcpprofcuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 PROFILER_CUDA = profiler/libhcpprofcuda.a kernels/libhcpcuda.a $(CUDA_LIBS)
 EXTRA_DIST += profiler/device-cuda-none.c
 else

@@ -96,6 +96,13 @@ static int add_levels(struct hcp_sweep *run, const struct preset *preset, struct
                  o->levels_only ? ":" : "", o->limits.limit[i]);
         rc = add_level(run, limit, err);
     }
+    char control[1024];
+    struct hcp_err why;
+    if (o->limits.n == 0 && run->ops == &hcp_device_cuda_ops &&
+        hcp_mps_find(control, sizeof control, &why) != HCP_OK) {
+        snprintf(run->note, sizeof run->note, "the whole device only, no limits: %.1000s", why.text);
+        return add_level(run, "", err);
+    }
     for (size_t i = 0; o->limits.n == 0 && preset->limits[i] && rc == HCP_OK; i++)
         rc = add_level(run, preset->limits[i], err);
     return rc;
@@ -190,18 +197,15 @@ static int fill_levels(struct hcp_sweep *run, struct hcp_err *err)
     return HCP_OK;
 }
 
-/* Opens the whole device once to learn what it and its kernel are called. */
+/* Opens the whole device to learn what it and its kernel are called; it stays open
+ * for the conformance check. */
 static int identify(struct hcp_sweep *run, struct hcp_err *err)
 {
-    struct hcp_device_config config = run->config;
     const struct hcp_device_ops *ops = run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
-    hcp_device *device = NULL;
-    int rc = ops->open(&config, &device, err);
-    if (rc != HCP_OK)
-        return rc;
-    run->info = device->info;
-    ops->close(device);
-    return HCP_OK;
+    int rc = ops->open(&run->config, &run->whole, err);
+    if (rc == HCP_OK)
+        run->info = run->whole->info;
+    return rc;
 }
 
 int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options, const char *spec,
@@ -235,8 +239,10 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     }
     if (rc == HCP_OK)
         rc = identify(run, err);
-    if (rc != HCP_OK)
+    if (rc != HCP_OK) {
+        hcp_run_free(run);
         return rc;
+    }
     run->key = (struct hcp_key){.batch = shape->batch, .heads = shape->heads,
                                 .kv_heads = shape->kv_heads, .head_dim = shape->head_dim};
     strcpy(run->key.device, run->info.slug);

@@ -30,6 +30,10 @@ void hcp_run_announce(const struct hcp_sweep *run)
     if (todo > 0 && left >= 1)
         fprintf(stderr, ", about %s", hcp_format_duration(left, time));
     fputc('\n', stderr);
+    if (*run->note)
+        fprintf(stderr, "hcp-profile: %s\n", run->note);
+    if (*run->info.note)
+        fprintf(stderr, "hcp-profile: %s\n", run->info.note);
 }
 
 void hcp_run_table_columns(hcp_table *table)

@@ -73,11 +73,6 @@ static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device
 {
     struct hcp_device_config *config = &run->config;
     int mps = strncmp(level->limit, "mps:", 4) == 0 && run->ops == &hcp_device_cuda_ops;
-    if (mps && !run->mps) {
-        int rc = hcp_mps_start(&run->mps, err);
-        if (rc != HCP_OK)
-            return rc;
-    }
     strcpy(config->limit, level->limit);
     snprintf(config->mps_pipe, sizeof config->mps_pipe, "%s", mps ? hcp_mps_pipe_dir(run->mps) : "");
     snprintf(config->mps_log, sizeof config->mps_log, "%s", mps ? hcp_mps_log_dir(run->mps) : "");
@@ -295,21 +290,20 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level, double 
     return rc;
 }
 
+static void close_whole(struct hcp_sweep *run)
+{
+    if (run->whole)
+        run->whole->ops->close(run->whole);
+    run->whole = NULL;
+}
+
 /* Conformance once, on the whole device, before anything is timed. A kernel that
  * fails is not timed: its cells are stored as failed. */
 static int check_kernel(struct hcp_sweep *run, struct hcp_err *err)
 {
-    struct hcp_device_config config = run->config;
-    const struct hcp_device_ops *ops = run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
-    hcp_device *device = NULL;
     struct hcp_err why = {0};
-    if (!run->ops->in_worker) /* nothing runs there */
-        strcpy(config.limit, run->levels[0].limit);
-    int rc = ops->open(&config, &device, err);
-    if (rc != HCP_OK)
-        return rc;
-    rc = ops->check(device, run->check_result, &why);
-    ops->close(device);
+    int rc = run->whole->ops->check(run->whole, run->check_result, &why);
+    close_whole(run);
     if (hcp_worker_stop)
         return hcp_fail(err, HCP_FAILED, "stopped");
     if (rc == HCP_OK)
@@ -326,6 +320,19 @@ static int check_kernel(struct hcp_sweep *run, struct hcp_err *err)
                     run->info.provider, run->info.provider_version, why.text);
 }
 
+/* The daemon, if a level needs it: without one there is nothing to measure. */
+static int start_mps(struct hcp_sweep *run, struct hcp_err *err)
+{
+    struct hcp_err why;
+    int needed = 0;
+    for (size_t i = 0; i < run->n_levels && run->ops == &hcp_device_cuda_ops; i++)
+        needed |= strncmp(run->levels[i].limit, "mps:", 4) == 0;
+    if (!needed || hcp_mps_start(&run->mps, &why) == HCP_OK)
+        return HCP_OK;
+    return hcp_fail(err, HCP_FAILED, "%.900s. '--limits none' measures the whole device without it",
+                    why.text);
+}
+
 int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
 {
     double left_s = hcp_run_left_s(run);
@@ -339,6 +346,8 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
         return HCP_OK;
     hcp_progress_init(&run->progress);
     int rc = check_kernel(run, err);
+    if (rc == HCP_OK)
+        rc = start_mps(run, err);
     if (rc != HCP_OK)
         return rc;
     hcp_shuffle(order, n, sizeof *order, (uint64_t)run->options->seed);
@@ -367,6 +376,7 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
 void hcp_run_free(struct hcp_sweep *run)
 {
     hcp_mps_stop(run->mps);
+    close_whole(run);
     for (size_t i = 0; i < run->n_levels; i++) {
         free(run->levels[i].cells);
         hcp_estimate_free(&run->levels[i].estimate);

@@ -45,6 +45,7 @@ struct hcp_sweep {
     struct hcp_device_config config; /* limit is the current level's */
     const struct hcp_device_ops *ops;
     struct hcp_device_info info;     /* of the whole device */
+    hcp_device *whole;               /* the device without limit, until it is checked */
     struct hcp_key key;
     char run_uid[40], host[64], check_result[64];
     struct hcp_grid grid;
@@ -55,7 +56,8 @@ struct hcp_sweep {
     hcp_db *db;                    /* NULL: dry run without a database */
     hcp_mps *mps;
     struct hcp_progress progress;
-    int failed; /* some cell or level failed */
+    char note[1100]; /* what the user should know before it starts; "" */
+    int failed;      /* some cell or level failed */
 };
 
 /* Identity of the device, levels, cells and what the database has of them. */

@@ -1,0 +1,84 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The profiler on a real GPU: limits proven, cells stored, a kill survived, nothing
+# left behind. Skips without a GPU. TAP.
+set -u
+echo 1..12
+n=0
+ok() { # ok STATUS NAME
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
+}
+if ! hcp-profile devices --json 2>/dev/null | grep -q '"device": *"cuda:0"'; then
+    while [ $n -lt 12 ]; do n=$((n + 1)); echo "ok $n # SKIP no CUDA device"; done
+    exit 0
+fi
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+HCP_DB=$dir/gpu.db
+export HCP_DB
+ours() { # MPS processes started with a pipe directory of hcp-profile
+    for p in /proc/[0-9]*; do
+        grep -q '^nvidia-cuda-mps' "$p/comm" 2>/dev/null &&
+            tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -q 'CUDA_MPS_PIPE_DIRECTORY=.*hcp-mps-' &&
+            echo "${p#/proc/}"
+    done
+}
+column() { # column NAME: its values, a stored cell a line
+    hcp-profile export --format jsonl 2>/dev/null |
+        sed -n 's/.*"'"$1"'":\("\([^"]*\)"\|\([^,}]*\)\).*/\2\3/p'
+}
+
+hcp-profile devices | sed 's/^/# /'
+hcp-profile devices | grep -q '^mps:PCT *yes'
+ok $? 'a client under mps:50 is limited'
+
+cells='--device cuda:0 --q-lens 512,4096 --kv-lens 1K,16K --causal-lens 4K'
+# shellcheck disable=SC2086
+hcp-profile run --limits mps:10,mps:50,mps:100 $cells 2>"$dir/err" >"$dir/out"
+ok $? 'three levels, five cells each'
+sed 's/^/# /' "$dir/err" "$dir/out"
+[ "$(column status | grep -c ok)" -eq 15 ]
+ok $? 'fifteen cells are stored'
+
+column sm_seen | sort -n | uniq -c | sed 's/^/# SMs: /'
+[ "$(column sm_seen | sort -u | wc -l)" -eq 3 ]
+ok $? 'each level saw its own number of SMs'
+max=$(column sm_count | sort -n | tail -1)
+low=$(column sm_seen | sort -n | head -1)
+[ "$low" -gt 0 ] && [ $((low * 10)) -le $((max + 10)) ] &&
+    [ "$(column sm_seen | sort -n | tail -1)" -eq "$max" ]
+ok $? 'mps:10 saw at most a tenth, mps:100 all'
+[ "$(column check_result | grep -c '^passed')" -eq 15 ]
+ok $? 'the kernel passed its conformance check first'
+column method | sort | uniq -c | sed 's/^/# method: /'
+column note | sort | uniq -c | sed 's/^/# note: /'
+[ "$(column cupti_ms | grep -c '[0-9]')" -ge 12 ]
+ok $? 'CUPTI times stand beside the events'
+sleep 1
+[ -z "$(ours)" ]
+ok $? 'no MPS daemon or server is left'
+
+# SIGKILL in mid-sweep, then the same command again.
+set -- --limits mps:20,mps:60 --device cuda:0 --max-len 8K
+hcp-profile run "$@" 2>/dev/null >/dev/null &
+pid=$!
+sleep 14
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+before=$(column status | grep -c ok)
+echo "# $((before - 15)) cells were stored when it was killed"
+sleep 12
+[ -z "$(ours)" ]
+ok $? 'the guard stopped the daemon of a killed run'
+hcp-profile run "$@" 2>"$dir/err" >"$dir/out"
+ok $? 'the same command goes on'
+sed 's/^/# /' "$dir/err" "$dir/out"
+[ -z "$(hcp-profile export --format jsonl |
+    sed 's/.*"limit":\("[^"]*"\).*"mask":\("[^"]*"\),"q_len":\([0-9]*\),"kv_len":\([0-9]*\).*/\1 \2 \3 \4/' |
+    sort | uniq -d)" ]
+ok $? 'no cell was measured twice'
+sleep 1
+[ -z "$(ours)" ] && [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'hcp-mps-*' -user "$(id -u)")" ]
+ok $? 'no daemon and no directory is left'
