@@ -42,5 +42,5 @@ tests_plugin_nosymbol_la_LDFLAGS = $(plugin_ldflags)
 tests/plugin_example_la-plugin-example.lo tests/plugin_bad_la-plugin-bad.lo: \
 	tests/include/hcp/provider.h
 tests/include/hcp/provider.h: kernels/provider.h
-	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $(srcdir)/kernels/provider.h $@
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp -f $(srcdir)/kernels/provider.h $@
 CLEANFILES += tests/include/hcp/provider.h
