@@ -177,11 +177,6 @@ static double known(const struct problem *p, struct score score)
     return score.ms;
 }
 
-static double drop_ms(const struct problem *p, struct scratch *s)
-{
-    return p->n < 2 ? (double)NAN : known(p, strategy_drop(p, s, s->tokens[TOK_DROP]));
-}
-
 /* The fastest even split in any layout that was allowed. */
 static double least_even(const struct problem *p, struct scratch *s,
                          const hcp_question *question, double even_ms)
@@ -263,9 +258,9 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->bound_ms = bound(p, s, score.ms);
     fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
 
-    plan->even_ms = known(p, strategy_even(p, s, s->tokens[TOK_OTHER]));
+    plan->even_ms = known(p, a->even);
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
-    plan->drop_ms = drop_ms(p, s);
+    plan->drop_ms = known(p, a->drop);
     plan->decision = decision(plan, least_even(p, s, question, plan->even_ms));
     plan->fingerprint = hcp_plan_fingerprint(plan);
     return HCP_STATUS_OK;

@@ -132,11 +132,53 @@ static void classify(const struct problem *p, struct scratch *s, const int64_t *
         fill_tables(p, s);
 }
 
+/* Busy times from the tables, into busy[] by active index; returns the largest. */
+static double sum_blocks(struct scratch *s, double *busy)
+{
+    struct active *act = &s->act;
+    struct memo *memo = &s->memo;
+    double most = 0;
+
+    for (int32_t x = 0; x < act->n_present; x++)
+        act->before[act->present[x]] = 0;
+    for (int32_t i = 0; i < act->m; i++) {
+        int32_t c = act->cls[i];
+        const double *early = memo->early + (size_t)c * (size_t)memo->cap;
+        const double *late = memo->late + (size_t)c * (size_t)memo->cap;
+        double ms = memo->own[c];
+
+        act->before[c]++;
+        for (int32_t x = 0; x < act->n_present; x++) {
+            int32_t d = act->present[x];
+            int32_t n_early = act->before[d] - (d == c);
+            int32_t n_late = act->total[d] - act->before[d];
+
+            if (n_early > 0)
+                ms += n_early * early[d];
+            if (n_late > 0)
+                ms += n_late * late[d];
+        }
+        busy[i] = ms;
+        most = ms > most ? ms : most;
+    }
+    return most;
+}
+
+/* Spreads values of active ranks over all ranks, from the end so that nothing is lost. */
+static void spread(const struct problem *p, const struct active *act,
+                   const int64_t *tokens, double *value)
+{
+    for (size_t r = p->n, i = (size_t)act->m; r-- > 0;)
+        value[r] = tokens[r] > 0 ? value[--i] : 0;
+}
+
 struct direct {
     const struct problem *p;
     struct active *act;
+    double *busy;
 };
 
+/* Asks a model, and adds the answer to the rank's busy time: each block is asked once. */
 static double ask_block(const void *ctx, int32_t i, int32_t j)
 {
     const struct direct *d = ctx;
@@ -145,6 +187,7 @@ static double ask_block(const void *ctx, int32_t i, int32_t j)
                             d->act->len[i], d->act->len[j], j < i, &source);
 
     weaken(d->act, source);
+    d->busy[i] += ms;
     return ms;
 }
 
@@ -152,7 +195,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                         hcp_step *steps)
 {
     struct active *act = &s->act;
-    struct direct direct = {p, act};
+    struct direct direct = {p, act, s->busy};
     struct ring_input in;
     struct score score;
 
@@ -165,36 +208,38 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
             s->value[i] = cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i],
                                    &source);
             weaken(act, source);
+            s->busy[i] = s->value[i];
         }
+    } else {
+        sum_blocks(s, s->busy);
     }
     cost_hops(p, act->m, act->len, s->hops);
     for (int32_t i = 0; i < act->m; i++)
         s->send_ms[i] = p->alpha_ms + p->token_ms * (double)act->len[i];
-    in = (struct ring_input){act->m,
-                             act->cls,
-                             s->memo.cap,
-                             act->direct ? s->value : s->memo.own,
-                             s->memo.early,
-                             s->memo.late,
-                             act->direct ? ask_block : NULL,
-                             &direct,
-                             s->hops,
-                             s->send_ms,
-                             p->buffers,
-                             p->barrier};
-    score.ms = ring_run(&in, &s->ring, s->fin, s->busy, steps);
+    in = (struct ring_input){.m = act->m,
+                             .cls = act->cls,
+                             .stride = s->memo.cap,
+                             .own = act->direct ? s->value : s->memo.own,
+                             .early = s->memo.early,
+                             .late = s->memo.late,
+                             .ask = act->direct ? ask_block : NULL,
+                             .ask_ctx = &direct,
+                             .hops = s->hops,
+                             .send_ms = s->send_ms,
+                             .buffers = p->buffers,
+                             .barrier = p->barrier,
+                             .run_end = s->run_end};
+    for (int32_t i = act->m; i-- > 0;) {
+        int new_run = i + 1 == act->m || act->cls[i] != act->cls[i + 1];
+
+        s->run_end[i] = new_run ? i + 1 : s->run_end[i + 1];
+        in.runs += new_run;
+    }
+    score.ms = ring_run(&in, &s->ring, s->fin, steps);
     score.none = score.gave_up = 0;
     score.source = act->source;
-    /* Spread the active ranks over all ranks, from the end so that nothing is lost. */
-    for (size_t r = p->n, i = (size_t)act->m; r-- > 0;) {
-        if (tokens[r] > 0) {
-            i--;
-            s->fin[r] = s->fin[i];
-            s->busy[r] = s->busy[i];
-        } else {
-            s->fin[r] = s->busy[r] = 0;
-        }
-    }
+    spread(p, act, tokens, s->fin);
+    spread(p, act, tokens, s->busy);
     return score;
 }
 
@@ -233,38 +278,14 @@ static double rough_busy(const struct problem *p, struct scratch *s,
 double eval_busy(const struct problem *p, struct scratch *s, const int64_t *tokens,
                  int *rough)
 {
-    struct active *act = &s->act;
-    struct memo *memo = &s->memo;
-    double most = 0;
+    double most;
 
     classify(p, s, tokens);
-    *rough = act->direct;
-    if (act->direct)
+    *rough = s->act.direct;
+    if (s->act.direct)
         return rough_busy(p, s, tokens);
-    for (int32_t x = 0; x < act->n_present; x++)
-        act->before[act->present[x]] = 0;
-    for (size_t r = 0; r < p->n; r++)
-        s->busy[r] = 0;
-    for (int32_t i = 0; i < act->m; i++) {
-        int32_t c = act->cls[i];
-        const double *early = memo->early + (size_t)c * (size_t)memo->cap;
-        const double *late = memo->late + (size_t)c * (size_t)memo->cap;
-        double ms = memo->own[c];
-
-        act->before[c]++;
-        for (int32_t x = 0; x < act->n_present; x++) {
-            int32_t d = act->present[x];
-            int32_t n_early = act->before[d] - (d == c);
-            int32_t n_late = act->total[d] - act->before[d];
-
-            if (n_early > 0)
-                ms += n_early * early[d];
-            if (n_late > 0)
-                ms += n_late * late[d];
-        }
-        s->busy[act->rank[i]] = ms;
-        most = ms > most ? ms : most;
-    }
+    most = sum_blocks(s, s->busy);
+    spread(p, &s->act, tokens, s->busy);
     return most;
 }
 
@@ -272,12 +293,20 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len)
 {
     static const int32_t cls[3] = {0, 1, 2};
-    double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3], busy[3];
+    double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3];
     double ready[3], ready_next[3], link_free[3], step_ms[3], history[3 * (MAX_BUFFERS + 1)];
     int32_t hops[3];
     struct ring_arrays arrays = {ready, ready_next, link_free, history, step_ms};
-    struct ring_input in = {m,    cls,  3,    own,        early,     late, NULL,
-                            NULL, hops, send, p->buffers, p->barrier};
+    struct ring_input in = {.m = m,
+                            .cls = cls,
+                            .stride = 3,
+                            .own = own,
+                            .early = early,
+                            .late = late,
+                            .hops = hops,
+                            .send_ms = send,
+                            .buffers = p->buffers,
+                            .barrier = p->barrier};
     struct score score;
     uint8_t source = 0;
 
@@ -292,7 +321,7 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
             late[3 * i + j] = cost_remote(p, model, len[i], len[j], 0, &source);
     }
     cost_hops(p, m, len, hops);
-    score.ms = ring_run(&in, &arrays, fin, busy, NULL);
+    score.ms = ring_run(&in, &arrays, fin, NULL);
     score.none = score.gave_up = 0;
     score.source = source;
     return score;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c \
-	planner/api.c planner/answer.c planner/strategies.c planner/round.c \
+	planner/api.c planner/answer.c planner/strategies.c planner/round.c planner/sort.c \
 	planner/solve-search.c planner/solve-exact.c planner/eval.c planner/ring.c \
 	planner/cost.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.c

@@ -129,6 +129,8 @@ struct ring_input {
     const int32_t *hops;   /* [m] ranks the KV of each travels on: up to its last reader */
     const double *send_ms; /* [m] transfer of each rank's KV, start-up included */
     int buffers, barrier;
+    const int32_t *run_end; /* [m] end of the run of equal classes each rank is in */
+    int32_t runs;           /* their number; 0: not counted */
 };
 
 struct ring_arrays { /* [m] each; history [MAX_BUFFERS + 1][m] */
@@ -139,7 +141,7 @@ struct scratch {
     struct memo memo;
     struct active act;
     struct ring_arrays ring;
-    int32_t *hops;
+    int32_t *hops, *run_end;
     double *send_ms;
     double *fin, *busy;           /* [n] of the last evaluated split, by rank */
     double *plan_fin, *plan_busy; /* [n] of the split in TOK_PLAN */
@@ -189,10 +191,10 @@ void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *
 size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t *tokens,
                      int64_t seq_len, hcp_segment *out, int64_t *counts);
 
-/* ring.c: makespan in ms; fin and busy [m]; steps NULL or [m * m], .rank then holds
- * the active index. */
+/* ring.c: makespan in ms; fin [m]; steps NULL or [m * m], whose ranks are active
+ * indices. */
 double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
-                double *busy, hcp_step *steps);
+                hcp_step *steps);
 
 /* eval.c */
 void memo_reset(struct memo *memo);
@@ -217,11 +219,12 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
 /* Tokens by which caps fall short of the sequence; 0 = feasible. allowed NULL = all. */
 int64_t round_shortfall(const struct problem *p, const uint8_t *allowed);
 
-/* Sorts order[n] by value[order[]], largest first, lower index first when equal. */
+/* sort.c: sorts order[n] by value[order[]], largest first, lower index first when equal. */
 void sort_descending(const double *value, int32_t *order, size_t n);
 
 /* solve-search.c: good split of the allowed ranks into out. Gives up early (returns
- * with its start) when it cannot get below limit_ms. */
+ * with its start) when it cannot get below limit_ms; otherwise s->fin and s->busy are
+ * those of out. */
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
 /* solve-exact.c: the best tile split over all non-empty subsets of at most three
@@ -237,8 +240,9 @@ struct score solve(const struct problem *p, struct scratch *s, const uint8_t *al
 /* strategies.c */
 struct answer {
     hcp_layout layout;
-    const int64_t *tokens; /* its times are in s->plan_fin and s->plan_busy */
+    const int64_t *tokens;   /* its times are in s->plan_fin and s->plan_busy */
     struct score score;
+    struct score even, drop; /* the even split and the best drop set in this layout */
     int exact;
 };
 /* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into

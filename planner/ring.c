@@ -42,8 +42,7 @@ static void put_step(const struct ring_input *in, hcp_step *steps, int32_t i, in
 
 /* Every rank waits for the slowest in each step: sum over steps of the larger of the
  * longest computation and the longest transfer beside it. */
-static double run_barrier(const struct ring_input *in, double *fin, double *busy,
-                          hcp_step *steps)
+static double run_barrier(const struct ring_input *in, double *fin, hcp_step *steps)
 {
     int32_t m = in->m;
     double now = 0;
@@ -58,7 +57,6 @@ static double run_barrier(const struct ring_input *in, double *fin, double *busy
             if (k < in->hops[j])
                 longest = larger(longest, in->send_ms[j]);
             longest = larger(longest, t);
-            busy[i] = k == 0 ? t : busy[i] + t;
             if (steps) {
                 double before = k == 0 ? 0 : fin[i];
 
@@ -72,77 +70,99 @@ static double run_barrier(const struct ring_input *in, double *fin, double *busy
     return now;
 }
 
-/* Times of all blocks of step k. */
-static void look_up(const struct ring_input *in, int32_t k, double *ms)
+/* ---- one step when every block travels the whole way ----
+ *
+ * Then link i - 1 -> i is free when the block before has arrived at i, which is the
+ * ready time rank i has at hand. The loops are written for the vectoriser: ranks
+ * i = 1 .. n of one step, pointers at i = 1, ready[-1] exists. Only maxima and additions,
+ * so the result is the same without it. */
+#if defined __GNUC__ && !defined __clang__
+#define VECTORISE __attribute__((optimize("O3")))
+#else
+#define VECTORISE
+#endif
+
+VECTORISE static void advance(int32_t n, const double *restrict ready,
+                              const double *restrict freed,
+                              const double *restrict before, const double *restrict send,
+                              const double *restrict ms, double *restrict ready_next,
+                              double *restrict fin)
+{
+    for (int32_t i = 0; i < n; i++) {
+        double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
+
+        start = (start > freed[i] ? start : freed[i]) + send[i];
+        ready_next[i] = start;
+        fin[i] = (start > before[i] ? start : before[i]) + ms[i];
+    }
+}
+
+/* The same for ranks whose block takes equally long, from senders of equal blocks. */
+VECTORISE static void advance_equal(int32_t n, const double *restrict ready,
+                                    const double *restrict freed,
+                                    const double *restrict before, double send, double ms,
+                                    double *restrict ready_next, double *restrict fin)
+{
+    for (int32_t i = 0; i < n; i++) {
+        double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
+
+        start = (start > freed[i] ? start : freed[i]) + send;
+        ready_next[i] = start;
+        fin[i] = (start > before[i] ? start : before[i]) + ms;
+    }
+}
+
+/* Ranks from .. to - 1 of a step; their KV is that of the rank `back` before. */
+static void advance_part(const struct ring_input *in, const struct ring_arrays *a,
+                         const double *table, int32_t from, int32_t to, int32_t back,
+                         const double *freed, const double *before, double *fin)
 {
     const int32_t *cls = in->cls;
     size_t stride = (size_t)in->stride;
 
-    if (in->ask) {
-        for (int32_t i = 0; i < in->m; i++)
-            ms[i] = in->ask(in->ask_ctx, i, i >= k ? i - k : i - k + in->m);
+    if (in->ask || in->runs == 0 || in->runs * 8 > in->m) {
+        if (!in->ask)
+            for (int32_t i = from; i < to; i++)
+                a->step_ms[i] = table[(size_t)cls[i] * stride + (size_t)cls[i - back]];
+        else
+            for (int32_t i = from; i < to; i++)
+                a->step_ms[i] = in->ask(in->ask_ctx, i, i - back);
+        advance(to - from, a->ready + from, freed + from, before + from,
+                in->send_ms + from - back, a->step_ms + from, a->ready_next + from,
+                fin + from);
         return;
     }
-    for (int32_t i = 0; i < k; i++)
-        ms[i] = in->late[(size_t)cls[i] * stride + (size_t)cls[i - k + in->m]];
-    for (int32_t i = k; i < in->m; i++)
-        ms[i] = in->early[(size_t)cls[i] * stride + (size_t)cls[i - k]];
-}
-
-/* The inner loop of large groups: ranks i = 1 .. n - 1 of one step, from < i. Written for
- * the vectoriser; only maxima and additions, so that the result is the same without. */
-#if defined __GNUC__ && !defined __clang__
-__attribute__((optimize("O3")))
-#endif
-static void
-advance(int32_t n, const double *restrict ready, double *restrict link_free,
-        const double *restrict send, const double *restrict freed,
-        const double *restrict before, const double *restrict ms,
-        double *restrict ready_next, double *restrict fin, double *restrict busy)
-{
-    for (int32_t i = 0; i < n; i++) {
-        double start = ready[i] > link_free[i] ? ready[i] : link_free[i];
-
-        start = start > freed[i] ? start : freed[i];
-        start += send[i];
-        ready_next[i] = start;
-        link_free[i] = start;
-        fin[i] = (start > before[i] ? start : before[i]) + ms[i];
-        busy[i] += ms[i];
+    for (int32_t i = from, end; i < to; i = end) { /* long runs of equal ranks */
+        end = in->run_end[i - back] + back;
+        end = end < in->run_end[i] ? end : in->run_end[i];
+        end = end < to ? end : to;
+        advance_equal(end - i, a->ready + i, freed + i, before + i, in->send_ms[i - back],
+                      table[(size_t)cls[i] * stride + (size_t)cls[i - back]],
+                      a->ready_next + i, fin + i);
     }
 }
 
-/* One step when every block travels the whole way. freed NULL: buffers are free. */
+/* freed NULL: there are always free buffers. */
 static void step_full(const struct ring_input *in, const struct ring_arrays *a, int32_t k,
-                      const double *before, double *fin, const double *freed, double *busy)
+                      const double *before, double *fin, const double *freed)
 {
     int32_t m = in->m;
-    double start = larger(a->ready[m - 1], a->link_free[m - 1]);
+    double start = larger(a->ready[m - 1], a->ready[0]);
 
-    look_up(in, k, a->step_ms);
     if (freed)
         start = larger(start, freed[0]);
     else
         freed = a->ready; /* a time that is not later than the others */
     start += in->send_ms[m - k];
     a->ready_next[0] = start;
-    a->link_free[m - 1] = start;
-    fin[0] = larger(start, before[0]) + a->step_ms[0];
-    busy[0] += a->step_ms[0];
-    /* Sender i - 1 is always one to the left; whose KV it is wraps once, at rank k. */
-    for (int32_t from = 1, to = k; from < m; from = to, to = m) {
-        const double *send = in->send_ms + (from < k ? from - k + m : from - k);
-
-        if (to > from)
-            advance(to - from, a->ready + from - 1, a->link_free + from - 1, send,
-                    freed == a->ready ? a->ready + from - 1 : freed + from, before + from,
-                    a->step_ms + from, a->ready_next + from, fin + from, busy + from);
-    }
+    fin[0] = larger(start, before[0]) + block_ms(in, 0, m - k);
+    advance_part(in, a, in->late, 1, k, k - m, freed, before, fin);
+    advance_part(in, a, in->early, k, m, k, freed, before, fin);
 }
 
 static void step_partial(const struct ring_input *in, const struct ring_arrays *a,
                          int32_t k, const double *before, double *fin,
-                         const double *freed, double *busy, hcp_step *steps)
+                         const double *freed, hcp_step *steps)
 {
     int32_t m = in->m;
 
@@ -162,7 +182,6 @@ static void step_partial(const struct ring_input *in, const struct ring_arrays *
             a->ready_next[i] = start;
             a->link_free[from] = start;
             fin[i] = larger(start, before[i]) + t;
-            busy[i] += t;
         }
         if (steps)
             put_step(in, steps, i, k, a->ready_next[i], before[i], fin[i], t);
@@ -170,21 +189,21 @@ static void step_partial(const struct ring_input *in, const struct ring_arrays *
 }
 
 double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
-                double *busy, hcp_step *steps)
+                hcp_step *steps)
 {
     int32_t m = in->m, depth = in->buffers + 1;
     int full = !steps;
     double makespan = 0, *now = a->history, *before;
 
     if (in->barrier)
-        return run_barrier(in, fin, busy, steps);
+        return run_barrier(in, fin, steps);
     for (int32_t i = 0; i < m; i++) {
         a->ready[i] = 0;
         a->link_free[i] = 0;
-        now[i] = busy[i] = in->own[in->cls[i]];
+        now[i] = in->own[in->cls[i]];
         full &= in->hops[i] == m - 1;
         if (steps)
-            put_step(in, steps, i, 0, 0, 0, now[i], busy[i]);
+            put_step(in, steps, i, 0, 0, 0, now[i], now[i]);
     }
     for (int32_t k = 1; k < m; k++) {
         const double *freed = NULL;
@@ -199,9 +218,9 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
                 freed = a->history + (size_t)((k - in->buffers) % depth) * (size_t)m;
         }
         if (full)
-            step_full(in, a, k, before, now, freed, busy);
+            step_full(in, a, k, before, now, freed);
         else
-            step_partial(in, a, k, before, now, freed, busy, steps);
+            step_partial(in, a, k, before, now, freed, steps);
         a->ready = a->ready_next;
         a->ready_next = swap;
     }

@@ -60,6 +60,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->ring.step_ms, n);
     CARVE(s->ring.history, n * (MAX_BUFFERS + 1));
     CARVE(s->hops, n);
+    CARVE(s->run_end, n);
     CARVE(s->send_ms, n);
     CARVE(s->fin, n);
     CARVE(s->busy, n);

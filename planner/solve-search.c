@@ -252,5 +252,7 @@ struct score solve_search(const struct problem *p, struct scratch *s,
             ;
     if (p->rest > 0 && q.budget > 0)
         move_rest(&q);
+    memcpy(s->fin, q.fin, p->n * sizeof *s->fin);
+    memcpy(s->busy, q.busy, p->n * sizeof *s->busy);
     return q.score;
 }

@@ -138,6 +138,8 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
     int64_t *trial = s->tokens[TOK_OTHER];
     int exact;
 
+    if (p->n < 2)
+        return best;
     for (size_t k = strategy_next_drop(p, s, 0); k < p->n; k = strategy_next_drop(p, s, k)) {
         if (hopeless(p, allow_but(p, s, k), best.none ? HUGE_MS : best.ms))
             break;
@@ -192,28 +194,6 @@ static double limit_of(const struct contest *c)
     return c->answer.score.none ? HUGE_MS : c->answer.score.ms;
 }
 
-static void enter_subset(struct contest *c)
-{
-    int exact;
-    struct score score =
-        solve(c->p, c->s, c->s->allowed, limit_of(c), c->s->tokens[TOK_CUR], &exact);
-
-    enter(c, score, c->s->tokens[TOK_CUR], 0, 0);
-}
-
-/* Leaving the slowest ranks out. */
-static void enter_subsets(struct contest *c)
-{
-    const struct problem *p = c->p;
-    struct scratch *s = c->s;
-
-    for (size_t k = strategy_next_drop(p, s, 0); k < p->n; k = strategy_next_drop(p, s, k)) {
-        if (hopeless(p, allow_but(p, s, k), limit_of(c)))
-            break;
-        enter_subset(c);
-    }
-}
-
 static void enter_rule(struct contest *c, enum rule rule)
 {
     int64_t *tokens = c->s->tokens[TOK_OTHER];
@@ -251,22 +231,35 @@ static void enter_kind(struct contest *c, hcp_model_kind kind)
 
 static void enter_layout(struct contest *c, hcp_layout layout)
 {
-    struct score score;
+    struct problem *p = c->p;
+    struct scratch *s = c->s;
+    struct score score, even, drop;
     int exact;
 
-    c->p->layout = layout;
-    memo_reset(&c->s->memo);
-    memset(c->s->allowed, 1, c->p->n);
-    score = solve(c->p, c->s, c->s->allowed, limit_of(c), c->s->tokens[TOK_CUR], &exact);
-    enter(c, score, c->s->tokens[TOK_CUR], exact, 0);
-    if (exact) /* nothing in this layout is faster */
+    p->layout = layout;
+    memo_reset(&s->memo);
+    memset(s->allowed, 1, p->n);
+    score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
+    enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
+    if (exact) { /* nothing in this layout is faster */
+        if (c->answer.layout == layout) {
+            c->answer.even = strategy_even(p, s, s->tokens[TOK_OTHER]);
+            c->answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+        }
         return;
-    enter_rule(c, RULE_EVEN);
+    }
+    even = strategy_even(p, s, s->tokens[TOK_OTHER]);
+    enter(c, even, s->tokens[TOK_OTHER], 0, 1);
     enter_rule(c, RULE_NOMINAL);
     enter_rule(c, RULE_PROPORTIONAL);
     enter_kind(c, HCP_MODEL_LUT);
     enter_kind(c, HCP_MODEL_POLY);
-    enter_subsets(c);
+    drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+    enter(c, drop, s->tokens[TOK_DROP], 0, 0);
+    if (c->answer.layout == layout) {
+        c->answer.even = even;
+        c->answer.drop = drop;
+    }
 }
 
 static void decide_best(struct contest *c, hcp_layout layout)
@@ -344,6 +337,12 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     p->layout = c.answer.layout;
     c.answer.tokens = s->tokens[TOK_PLAN];
     memo_reset(&s->memo);
+    if (question->strategy != HCP_STRATEGY_BEST) {
+        c.answer.even = question->strategy == HCP_STRATEGY_EVEN
+                            ? c.answer.score
+                            : strategy_even(p, s, s->tokens[TOK_OTHER]);
+        c.answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+    }
     if (!c.timed) {
         c.answer.score = eval_split(p, s, c.answer.tokens, NULL);
         memcpy(s->plan_fin, s->fin, p->n * sizeof *s->fin);
