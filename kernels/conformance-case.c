@@ -97,7 +97,7 @@ static int open_step(cf_context *c, run_state *s, hcp_conformance_case *out)
 static void make_start(const cf_context *c, run_state *s)
 {
     const hcp_attn_problem *p = &s->shape;
-    float *lse = (float *)s->lse.host, *o = (float *)s->o.host;
+    float *lse = s->lse.host, *o = s->o.host;
     if (p->accumulate)
         for (int64_t n = 0; n < row_count(p); n++) {
             float *row = o + o_offset(p, row_of(p, n));
@@ -129,7 +129,7 @@ static int run_once(cf_context *c, run_state *s, hcp_conformance_case *out)
         .k = s->qkv[1].device,
         .v = s->qkv[2].device,
         .o = s->o.device,
-        .lse = (float *)s->lse.device,
+        .lse = s->lse.device,
         .workspace = s->workspace,
         .q_len = s->shape.q_len,
         .kv_len = s->shape.kv_len,
@@ -149,9 +149,10 @@ static int run_once(cf_context *c, run_state *s, hcp_conformance_case *out)
         return rc;
     if (!o_intact || !lse_intact)
         cf_fail(out, "writes outside %s", o_intact ? "L" : "O");
+    float *lse = s->lse.host;
     if (s->plan) /* hcp_attention does this otherwise */
         for (int64_t n = 0; n < row_count(&s->shape); n++) {
-            float *l = (float *)s->lse.host + n;
+            float *l = lse + n;
             if (s->caps & HCP_CAP_EMPTY_POS_INF && *l == INFINITY)
                 *l = -INFINITY;
             if (s->caps & HCP_CAP_LSE_LOG2)
@@ -167,8 +168,9 @@ static int compare_row(cf_context *c, const run_state *s, int64_t n, double *o,
 {
     const hcp_attn_problem *p = &s->shape;
     row_ref r = row_of(p, n);
-    const float *got = (const float *)s->o.host + o_offset(p, r);
-    float got_lse = ((const float *)s->lse.host)[n];
+    const float *got = s->o.host, *got_lse_at = s->lse.host;
+    got += o_offset(p, r);
+    float got_lse = got_lse_at[n];
     double *scratch = cf_reference_scratch(c, p), lse;
     if (!scratch)
         return cf_check(c, HCP_RC_NO_MEMORY, "reference");
@@ -259,8 +261,8 @@ static int compare(cf_context *c, const run_state *s, hcp_conformance_case *out)
 static void check_written(const run_state *s, hcp_conformance_case *out)
 {
     const hcp_attn_problem *p = &s->shape;
-    float *o = (float *)s->o.host;
-    const float *lse = (const float *)s->lse.host;
+    float *o = s->o.host;
+    const float *lse = s->lse.host;
     for (int64_t n = 0; n < row_count(p); n++) {
         row_ref r = row_of(p, n);
         float *row = o + o_offset(p, r);

@@ -35,7 +35,8 @@ typedef struct cf_context {
 
 /* A device tensor with a margin of poison on both sides, and its image on the host. */
 typedef struct cf_tensor {
-    char *device_base, *device, *host;
+    char *device_base, *host_base;
+    void *device, *host; /* behind the margin; host NULL without an image */
     int64_t bytes;
 } cf_tensor;
 
@@ -56,7 +57,7 @@ int cf_upload(cf_context *c, cf_tensor *t);
 int cf_download(cf_context *c, cf_tensor *t, int *intact);
 
 /* Whether n bytes of a host image still are what they were filled with. */
-int cf_is_poison(const char *p, int64_t n);
+int cf_is_poison(const void *bytes, int64_t n);
 
 /* Elements from the first to the last of a strided tensor. */
 int64_t cf_extent(const int64_t stride[3], int64_t batch, int64_t heads, int64_t len,

@@ -18,7 +18,7 @@ static int fetch(cf_context *c, const cf_tensor *t, int64_t at, int64_t n, void 
     *out = malloc((size_t)n);
     if (!*out)
         return cf_check(c, HCP_RC_NO_MEMORY, "host memory");
-    return cf_check(c, c->runtime->to_host(*out, t->device + at, n, c->stream),
+    return cf_check(c, c->runtime->to_host(*out, (char *)t->device + at, n, c->stream),
                     "copying from the device");
 }
 
@@ -99,7 +99,7 @@ int cf_run_huge(cf_context *c, int which, hcp_conformance_case *out)
                           .k = t[1].device,
                           .v = t[1].device,
                           .o = t[2].device,
-                          .lse = (float *)t[3].device,
+                          .lse = t[3].device,
                           .q_len = p.q_len,
                           .kv_len = p.kv_len};
     if (!rc)

@@ -67,7 +67,8 @@ static int run_shard(cf_context *c, ring_state *s, int64_t q0, int64_t q_len,
     const int64_t *lengths = s->ring->kv_lengths;
     int64_t start[MAX_BLOCKS], bytes = hcp_dtype_bytes(whole->dtype);
     int order[MAX_BLOCKS], n = 0, rc = HCP_RC_OK;
-    for (int64_t at = 0; lengths[n] >= 0 && n < MAX_BLOCKS; at += lengths[n++])
+    float *lse = s->lse.device;
+    for (int64_t at = 0; n < MAX_BLOCKS && lengths[n] >= 0; at += lengths[n++])
         start[n] = at;
     permute(order, n, seed);
     for (int i = 0; !rc && out->outcome == HCP_PASSED && i < n; i++) {
@@ -78,11 +79,11 @@ static int run_shard(cf_context *c, ring_state *s, int64_t q0, int64_t q_len,
         p.accumulate = 1;
         p.diag = whole->causal ? q0 - k0 : 0;
         hcp_attn_args args = {
-            .q = s->qkv[0].device + q0 * p.q_stride[2] * bytes,
-            .k = s->qkv[1].device + k0 * p.k_stride[2] * bytes,
-            .v = s->qkv[2].device + k0 * p.v_stride[2] * bytes,
-            .o = s->o.device + q0 * p.o_stride[2] * 4,
-            .lse = (float *)s->lse.device + q0 * p.batch * p.heads,
+            .q = (char *)s->qkv[0].device + q0 * p.q_stride[2] * bytes,
+            .k = (char *)s->qkv[1].device + k0 * p.k_stride[2] * bytes,
+            .v = (char *)s->qkv[2].device + k0 * p.v_stride[2] * bytes,
+            .o = (char *)s->o.device + q0 * p.o_stride[2] * 4,
+            .lse = lse + q0 * p.batch * p.heads,
         };
         rc = run_block(c, &p, &args, out);
     }
@@ -94,11 +95,11 @@ static float ring_lse(const ring_state *s, int64_t b, int64_t h, int64_t i)
 {
     const hcp_attn_problem *p = &s->ring->problem;
     const int64_t *lengths = s->ring->q_lengths;
+    const float *lse = s->lse.host;
     int64_t q0 = 0;
     while (i >= q0 + *lengths)
         q0 += *lengths++;
-    return ((const float *)s->lse
-                .host)[q0 * p->batch * p->heads + (b * p->heads + h) * *lengths + i - q0];
+    return lse[q0 * p->batch * p->heads + (b * p->heads + h) * *lengths + i - q0];
 }
 
 static int compare(cf_context *c, ring_state *s, hcp_conformance_case *out)
@@ -107,6 +108,7 @@ static int compare(cf_context *c, ring_state *s, hcp_conformance_case *out)
     int64_t n = p->batch * p->heads * p->q_len,
             rows = n < COMPARE_ROWS ? n : COMPARE_ROWS;
     double ring = 0, single = 0, total = 0, lse, *scratch = cf_reference_scratch(c, p);
+    const float *in_blocks = s->o.host, *at_once = s->single.host;
     double *o = malloc((size_t)p->head_dim * sizeof *o);
     if (!o || !scratch) {
         free(o);
@@ -121,8 +123,8 @@ static int compare(cf_context *c, ring_state *s, hcp_conformance_case *out)
         hcp_reference_row(p, s->qkv[0].host, s->qkv[1].host, s->qkv[2].host, b, h, i, o,
                           &lse, scratch);
         for (int64_t d = 0; d < p->head_dim; d++) {
-            double r = ((const float *)s->o.host)[at + d] - o[d];
-            double one = ((const float *)s->single.host)[at + d] - o[d];
+            double r = in_blocks[at + d] - o[d];
+            double one = at_once[at + d] - o[d];
             ring += r * r;
             single += one * one;
             total += o[d] * o[d];
@@ -168,15 +170,16 @@ int cf_run_ring(cf_context *c, const cf_ring *ring, hcp_conformance_case *out)
         rc = cf_tensor_alloc(c, result[i], i % 2 ? rows * 4 : o, 1);
     if (rc)
         goto done;
+    float *lse = s.lse.host;
     for (int64_t i = 0; i < rows; i++) /* the running state is empty, its O NaN */
-        ((float *)s.lse.host)[i] = -INFINITY;
+        lse[i] = -INFINITY;
     rc = cf_upload(c, &s.lse);
 
     hcp_attn_args args = {.q = s.qkv[0].device,
                           .k = s.qkv[1].device,
                           .v = s.qkv[2].device,
                           .o = s.single.device,
-                          .lse = (float *)s.single_lse.device};
+                          .lse = s.single_lse.device};
     if (!rc)
         rc = run_block(c, p, &args, out);
     int64_t q0 = 0;

@@ -59,11 +59,11 @@ int cf_tensor_alloc(cf_context *c, cf_tensor *t, int64_t bytes, int host)
     t->device_base = p;
     t->device = t->device_base + CF_MARGIN;
     if (host) {
-        t->host = malloc((size_t)bytes + 2 * CF_MARGIN);
-        if (!t->host)
+        t->host_base = malloc((size_t)bytes + 2 * CF_MARGIN);
+        if (!t->host_base)
             return cf_check(c, HCP_RC_NO_MEMORY, "host memory");
-        memset(t->host, CF_POISON, (size_t)bytes + 2 * CF_MARGIN);
-        t->host += CF_MARGIN;
+        memset(t->host_base, CF_POISON, (size_t)bytes + 2 * CF_MARGIN);
+        t->host = t->host_base + CF_MARGIN;
     }
     rc = c->runtime->fill(t->device_base, CF_POISON, bytes + 2 * CF_MARGIN, c->stream);
     return cf_check(c, rc, "filling memory");
@@ -73,30 +73,30 @@ void cf_tensor_free(cf_context *c, cf_tensor *t)
 {
     if (t->device_base)
         c->runtime->release(t->device_base);
-    if (t->host)
-        free(t->host - CF_MARGIN);
+    free(t->host_base);
     *t = (cf_tensor){0};
 }
 
 int cf_upload(cf_context *c, cf_tensor *t)
 {
-    int rc = c->runtime->to_device(t->device_base, t->host - CF_MARGIN,
-                                   t->bytes + 2 * CF_MARGIN, c->stream);
+    int rc = c->runtime->to_device(t->device_base, t->host_base, t->bytes + 2 * CF_MARGIN,
+                                   c->stream);
     return cf_check(c, rc, "copying to the device");
 }
 
-int cf_is_poison(const char *p, int64_t n)
+int cf_is_poison(const void *bytes, int64_t n)
 {
+    const char *p = bytes;
     return n == 0 ||
            ((unsigned char)p[0] == CF_POISON && !memcmp(p, p + 1, (size_t)n - 1));
 }
 
 int cf_download(cf_context *c, cf_tensor *t, int *intact)
 {
-    int rc = c->runtime->to_host(t->host - CF_MARGIN, t->device_base,
-                                 t->bytes + 2 * CF_MARGIN, c->stream);
-    *intact = cf_is_poison(t->host - CF_MARGIN, CF_MARGIN) &&
-              cf_is_poison(t->host + t->bytes, CF_MARGIN);
+    int rc = c->runtime->to_host(t->host_base, t->device_base, t->bytes + 2 * CF_MARGIN,
+                                 c->stream);
+    *intact = cf_is_poison(t->host_base, CF_MARGIN) &&
+              cf_is_poison(t->host_base + CF_MARGIN + t->bytes, CF_MARGIN);
     return cf_check(c, rc, "copying from the device");
 }
 

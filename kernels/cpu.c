@@ -127,15 +127,15 @@ static const float *load_keys(float *tile, const char *base, int64_t stride,
                               int *ld)
 {
     int64_t bytes = hcp_dtype_bytes(p->dtype);
-    const char *src = base + first * stride * bytes;
+    const void *src = base + first * stride * bytes;
     if (p->dtype == HCP_FP32 && stride >= p->head_dim && stride <= INT_MAX) {
         *ld = (int)stride;
-        return (const float *)src;
+        return src;
     }
     *ld = (int)p->head_dim;
     for (int64_t j = 0; j < n; j++)
-        hcp_lanes_to_float(tile + j * p->head_dim, src + j * stride * bytes, p->head_dim,
-                           p->dtype);
+        hcp_lanes_to_float(tile + j * p->head_dim, (const char *)src + j * stride * bytes,
+                           p->head_dim, p->dtype);
     return tile;
 }
 

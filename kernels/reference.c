@@ -47,7 +47,8 @@ void hcp_reference_row(const hcp_attn_problem *p, const void *q, const void *k,
     int64_t dim = p->head_dim, n = visible_keys(p, i),
             kv_head = h / (p->heads / p->kv_heads);
     double *weight = scratch, top = -INFINITY, sum = 0;
-    float *query = (float *)(scratch + p->kv_len), *row = query + dim;
+    void *behind = scratch + p->kv_len;
+    float *query = behind, *row = query + dim;
 
     for (int64_t d = 0; d < dim; d++)
         o[d] = 0;
