@@ -21,6 +21,15 @@ struct args {
     const char *db, *device;
 };
 
+/* What the devices of one command share. */
+struct session {
+    const struct args *args;
+    hcp_db *db; /* opened when the first device is known: a wrong command makes none */
+    double deadline_s;
+    hcp_table *table;
+    json_t *list; /* NULL: no JSON */
+};
+
 static const struct argp_option options[] = {
     {"db", 'd', "FILE", 0, "Database ($HCP_DB, else hcp.db)", 1},
     {"device", 'D', "DEVICE", 0,
@@ -236,53 +245,75 @@ static void explain(const struct hcp_sweep *run)
     if (missing > 0)
         fprintf(stderr, "hcp-profile: %d cells are not in the recording and stay missing\n", missing);
     if (failed > 0)
-        fprintf(stderr, "hcp-profile: %d cells failed; 'hcp-profile show --failed' says why, "
+        fprintf(stderr, "hcp-profile: %d cells failed; 'hcp-profile show --cells' says why, "
                 "--retry-failed measures them again\n", failed);
 }
 
-static int sweep(const struct args *a, const char *spec, const struct hcp_device_info *gpu, hcp_db *db,
-                 double deadline_s, hcp_table *table, json_t *list)
+static int open_db(struct session *s, struct hcp_err *err)
 {
-    struct hcp_sweep run;
-    struct hcp_err err = {0};
-    int rc = hcp_run_prepare(&run, &a->run, spec, gpu, db, &err);
-    if (rc != HCP_OK)
-        return hcp_worker_stop ? EXIT_STOPPED : hcp_cli_report(&err);
-    run.deadline_s = deadline_s;
-    hcp_run_announce(&run);
-    if (a->run.dry_run) {
-        print_cells(&run, table);
-        hcp_run_free(&run);
+    const char *path = hcp_db_default_path(s->args->db);
+    if (s->db)
         return HCP_OK;
-    }
-    rc = hcp_run_measure(&run, &err);
-    int got = 0;
-    for (size_t i = 0; i < run.n_levels; i++)
-        got += run.levels[i].counts[HCP_CELL_OK] + run.levels[i].counts[HCP_CELL_KEPT];
+    if (!s->args->run.dry_run)
+        return hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &s->db, err);
+    return access(path, F_OK) == 0 ? hcp_db_open(path, HCP_DB_READ, &s->db, err) : HCP_OK;
+}
+
+/* Measures, and says how it went. */
+static int measure(struct session *s, struct hcp_sweep *run)
+{
+    struct hcp_err err = {0};
+    int rc = hcp_run_measure(run, &err), got = 0;
+    for (size_t i = 0; i < run->n_levels; i++)
+        got += run->levels[i].counts[HCP_CELL_OK] + run->levels[i].counts[HCP_CELL_KEPT];
     if (hcp_worker_stop) {
         fprintf(stderr, "hcp-profile: stopped; every finished cell is in %s, the same command goes on "
-                "from there\n", hcp_db_path(db));
+                "from there\n", hcp_db_path(s->db));
         rc = EXIT_STOPPED;
     } else if (rc != HCP_OK) {
         rc = hcp_cli_report(&err);
-    } else if (run.failed) {
+    } else if (run->failed) {
         rc = HCP_FAILED;
     } else if (got == 0) {
         fprintf(stderr, "hcp-profile: nothing was measured\n");
         rc = HCP_NO_ANSWER;
     }
-    explain(&run);
-    hcp_run_table_rows(&run, table);
-    if (list)
-        json_array_append_new(list, hcp_run_json(&run));
+    explain(run);
+    hcp_run_table_rows(run, s->table);
+    if (s->list)
+        json_array_append_new(s->list, hcp_run_json(run));
+    return rc;
+}
+
+static int sweep(struct session *s, const char *spec, const struct hcp_device_info *gpu)
+{
+    struct hcp_sweep run;
+    struct hcp_err err = {0};
+    int rc = hcp_run_prepare(&run, &s->args->run, spec, gpu, &err);
+    if (rc == HCP_OK)
+        rc = open_db(s, &err);
+    if (rc == HCP_OK)
+        rc = hcp_run_resume(&run, s->db, &err);
+    if (hcp_worker_stop) {
+        rc = EXIT_STOPPED;
+    } else if (rc != HCP_OK) {
+        hcp_cli_report(&err);
+    } else {
+        run.deadline_s = s->deadline_s;
+        hcp_run_announce(&run);
+        if (s->args->run.dry_run)
+            print_cells(&run, s->table);
+        else
+            rc = measure(s, &run);
+    }
     hcp_run_free(&run);
     return rc;
 }
 
 /* Every GPU that the runtime shows, or the one asked for. */
-static int sweep_gpus(const struct args *a, hcp_db *db, double deadline_s, hcp_table *table,
-                      json_t *list, int *n_gpus, char reason[512])
+static int sweep_gpus(struct session *s, int *n_gpus, char reason[512])
 {
+    const char *device = s->args->device;
     struct hcp_device_info *gpus = NULL;
     struct hcp_err err = {0};
     size_t n = 0;
@@ -291,41 +322,52 @@ static int sweep_gpus(const struct args *a, hcp_db *db, double deadline_s, hcp_t
     if (rc != HCP_OK)
         return hcp_worker_stop ? EXIT_STOPPED : hcp_cli_report(&err);
     *n_gpus = (int)n;
-    if (a->device && a->device[4] == ':') {
-        rc = hcp_parse_int(a->device + 5, "--device cuda:N", 0, 1024, &only, &err);
+    if (device && device[4] == ':') {
+        rc = hcp_parse_int(device + 5, "--device cuda:N", 0, 1024, &only, &err);
         if (rc == HCP_OK && n > 0 && only >= (int64_t)n)
             rc = hcp_fail(&err, HCP_FAILED, "no device cuda:%lld: there are %zu ('hcp-profile devices' "
                           "lists them)", (long long)only, n);
     }
-    if (rc == HCP_OK && a->device && n == 0)
+    if (rc == HCP_OK && device && n == 0)
         rc = hcp_fail(&err, HCP_FAILED, "no CUDA GPU: %s", reason);
     if (rc != HCP_OK)
-        hcp_cli_report(&err);
+        n = 0, hcp_cli_report(&err);
     for (size_t i = 0; i < n && rc != HCP_USAGE && rc != EXIT_STOPPED; i++) {
         char spec[32];
         snprintf(spec, sizeof spec, "cuda:%zu", i);
         if (only >= 0 && (int64_t)i != only)
             continue;
-        int one = rc == HCP_OK || only < 0
-                      ? sweep(a, spec, &gpus[i], db, deadline_s, table, list) : rc;
+        int one = sweep(s, spec, &gpus[i]);
         rc = one == HCP_OK ? rc : one;
     }
     free(gpus);
     return rc;
 }
 
-static int run_all(const struct args *a, hcp_db *db, hcp_table *table, json_t *list)
+static int sweep_all(struct session *s)
 {
-    double deadline_s = isnan(a->run.time_budget_s) ? INFINITY : hcp_now_s() + a->run.time_budget_s;
+    const char *device = s->args->device;
     int n_gpus = 0;
     char reason[512] = "";
-    if (a->device && strncmp(a->device, "cuda", 4) != 0)
-        return sweep(a, a->device, NULL, db, deadline_s, table, list);
-    int rc = sweep_gpus(a, db, deadline_s, table, list, &n_gpus, reason);
-    if (a->device || n_gpus > 0 || rc != HCP_OK)
+    if (device && strncmp(device, "cuda", 4) != 0)
+        return sweep(s, device, NULL);
+    int rc = sweep_gpus(s, &n_gpus, reason);
+    if (device || n_gpus > 0 || rc != HCP_OK)
         return rc;
     fprintf(stderr, "hcp-profile: no CUDA GPU (%s): profiling this CPU\n", reason);
-    return sweep(a, "cpu", NULL, db, deadline_s, table, list);
+    return sweep(s, "cpu", NULL);
+}
+
+static void print(struct session *s, int rc)
+{
+    if (s->list && s->args->run.dry_run)
+        hcp_table_to_json(s->table, s->list);
+    if (s->list)
+        hcp_json_print(s->list, stdout);
+    if (s->list || rc == HCP_USAGE)
+        hcp_table_free(s->table);
+    else
+        hcp_table_print(s->table, stdout);
 }
 
 int cmd_run(int argc, char **argv)
@@ -339,7 +381,6 @@ int cmd_run(int argc, char **argv)
         children, NULL, NULL};
     struct args a = {0};
     struct hcp_err err = {0};
-    hcp_db *db = NULL;
     hcp_shape_defaults(&a.run.shape);
     a.run.time_budget_s = a.run.max_cell_s = NAN;
     a.run.seed = 1;
@@ -352,29 +393,16 @@ int cmd_run(int argc, char **argv)
     if (rc != HCP_OK)
         return hcp_cli_report(&err);
     catch_signals();
-    const char *path = hcp_db_default_path(a.db);
+    struct session session = {.args = &a, .deadline_s = INFINITY};
+    if (!isnan(a.run.time_budget_s))
+        session.deadline_s = hcp_now_s() + a.run.time_budget_s;
+    session.table = a.run.dry_run ? dry_table() : hcp_table_new();
     if (!a.run.dry_run)
-        rc = hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &db, &err);
-    else if (access(path, F_OK) == 0)
-        rc = hcp_db_open(path, HCP_DB_READ, &db, &err);
-    if (rc != HCP_OK)
-        return hcp_cli_report(&err);
-    hcp_table *table = a.run.dry_run ? dry_table() : hcp_table_new();
-    if (!a.run.dry_run)
-        hcp_run_table_columns(table);
-    json_t *list = a.run.json ? json_array() : NULL;
-    rc = run_all(&a, db, table, list);
-    hcp_db_close(db);
-    if (list && a.run.dry_run)
-        hcp_table_to_json(table, list);
-    if (list) {
-        hcp_json_print(list, stdout);
-        hcp_table_free(table);
-    } else if (rc == HCP_USAGE) {
-        hcp_table_free(table);
-    } else {
-        hcp_table_print(table, stdout);
-    }
+        hcp_run_table_columns(session.table);
+    session.list = a.run.json ? json_array() : NULL;
+    rc = sweep_all(&session);
+    hcp_db_close(session.db);
+    print(&session, rc);
     hcp_grid_free(&a.run.grid);
     free(a.run.limits.limit);
     return hcp_cli_finish(rc);

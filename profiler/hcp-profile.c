@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include "db/cli.h"
@@ -36,6 +37,7 @@ int main(int argc, char **argv)
     /* Only the character set: numbers stay in the C locale everywhere. */
     setlocale(LC_CTYPE, "");
     hcp_cli_set_name("hcp-profile");
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error to report, not a death */
     if (argc == 2 && !strcmp(argv[1], HCP_WORKER_COMMAND)) /* started by ourselves */
         return hcp_worker_main();
     if (argc < 2) {

@@ -182,6 +182,13 @@ static void remove_dir(const char *dir)
     rmdir(dir);
 }
 
+/* Seconds to wait for the daemon: $HCP_MPS_WAIT, or what is usual. */
+static double patience_s(double usual)
+{
+    const char *text = getenv("HCP_MPS_WAIT");
+    return text && atoi(text) > 0 ? atoi(text) : usual;
+}
+
 /* quit, then SIGTERM, then SIGKILL: each only if the one before was not enough. */
 static void stop_daemon(const char *control, const char *pipe_dir)
 {
@@ -189,8 +196,9 @@ static void stop_daemon(const char *control, const char *pipe_dir)
     if (count_ours(pipe_dir, 0) == 0)
         return;
     run_control(control, NULL, "quit\n", output, sizeof output, 10);
-    for (int i = 0; i < 50 && count_ours(pipe_dir, 0) > 0; i++)
-        pause_ms(100);
+    double end = hcp_now_s() + patience_s(5);
+    while (count_ours(pipe_dir, 0) > 0 && hcp_now_s() < end)
+        pause_ms(50);
     if (count_ours(pipe_dir, SIGTERM) > 0)
         pause_ms(500);
     for (int i = 0; i < 10 && count_ours(pipe_dir, SIGKILL) > 0; i++)
@@ -208,7 +216,7 @@ static void start_daemon(const char *control, const char *pipe_dir, const char *
                  status < 0 ? "no end, " : "exit code ", status,
                  *output ? output : "no message; see the logs");
     } else {
-        double end = hcp_now_s() + 15;
+        double end = hcp_now_s() + patience_s(15);
         *why = '\0';
         do {
             status = run_control(control, NULL, "get_default_active_thread_percentage\n", output,

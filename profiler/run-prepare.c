@@ -62,8 +62,12 @@ static int check_limit(const struct hcp_sweep *run, const char *limit, double *f
         return hcp_fail(err, HCP_USAGE, "limit '%s' is not one of a %s; use %s", limit,
                         cuda ? "CUDA GPU" : "CPU", cuda ? "mps:PCT" : "cpu:PCT");
     *fraction = *kind ? value / 100.0 : 1;
-    if (strcmp(kind, "green") == 0)
-        *fraction = run->info.sm_count > 0 ? (double)value / run->info.sm_count : 1;
+    int sms = run->info.sm_count; /* 0 before the device is known */
+    if (strcmp(kind, "green") != 0 || sms <= 0)
+        return HCP_OK;
+    if (value > sms)
+        return hcp_fail(err, HCP_USAGE, "limit '%s': this device has %d SMs", limit, sms);
+    *fraction = (double)value / sms;
     return HCP_OK;
 }
 
@@ -209,9 +213,9 @@ static int identify(struct hcp_sweep *run, struct hcp_err *err)
 }
 
 int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options, const char *spec,
-                    const struct hcp_device_info *gpu, hcp_db *db, struct hcp_err *err)
+                    const struct hcp_device_info *gpu, struct hcp_err *err)
 {
-    *run = (struct hcp_sweep){.options = options, .db = db};
+    *run = (struct hcp_sweep){.options = options};
     int rc = hcp_device_ops_of(spec, &run->ops, err);
     if (rc != HCP_OK)
         return rc;
@@ -266,8 +270,6 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     for (size_t i = 0; i < run->n_levels && rc == HCP_OK; i++)
         hcp_estimate_init(&run->levels[i].estimate, preset->guess_ms,
                           flops / (preset->guess_tflops * 1e9));
-    if (rc == HCP_OK)
-        rc = hcp_run_resume(run, err);
     if (rc != HCP_OK)
         hcp_run_free(run);
     return rc;

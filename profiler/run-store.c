@@ -29,7 +29,7 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
 {
     struct resume *r = ctx;
     const struct hcp_device_info *info = &r->run->info;
-    int replay = strcmp(info->origin, "measured") != 0;
+    int replay = r->run->ops == &hcp_device_recorded_ops; /* versions vary from row to row */
     if (strcmp(c->device_uuid, info->uuid) != 0 || strcmp(c->origin, info->origin) != 0 ||
         (!replay && strcmp(c->provider_version, info->provider_version) != 0))
         return 0;
@@ -54,10 +54,11 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
     return 0;
 }
 
-int hcp_run_resume(struct hcp_sweep *run, struct hcp_err *err)
+int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err)
 {
     uint32_t random = 0;
     char stamp[24];
+    run->db = db;
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         strcpy(run->host, "unknown");
     utc_now(stamp, "%Y%m%dT%H%M%SZ");

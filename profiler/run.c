@@ -333,23 +333,12 @@ static int start_mps(struct hcp_sweep *run, struct hcp_err *err)
                     why.text);
 }
 
-int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
+static int measure_levels(struct hcp_sweep *run, struct hcp_err *err)
 {
-    double left_s = hcp_run_left_s(run);
-    size_t order[1024], n = run->n_levels < 1024 ? run->n_levels : 1024, todo = 0;
-    for (size_t i = 0; i < n; i++) {
+    size_t order[1024], n = run->n_levels < 1024 ? run->n_levels : 1024;
+    int rc = HCP_OK;
+    for (size_t i = 0; i < n; i++)
         order[i] = i;
-        hcp_run_count(&run->levels[i]);
-        todo += (size_t)run->levels[i].counts[HCP_CELL_TODO];
-    }
-    if (todo == 0)
-        return HCP_OK;
-    hcp_progress_init(&run->progress);
-    int rc = check_kernel(run, err);
-    if (rc == HCP_OK)
-        rc = start_mps(run, err);
-    if (rc != HCP_OK)
-        return rc;
     hcp_shuffle(order, n, sizeof *order, (uint64_t)run->options->seed);
     for (size_t i = 0; i < n && rc == HCP_OK; i++) {
         struct hcp_level *level = &run->levels[order[i]];
@@ -357,19 +346,36 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
         if (level->counts[HCP_CELL_TODO] == 0)
             continue;
         /* A level's part of the time that is left, by the work that is left. */
-        double part = level_left_s(run, level), deadline_s = run->deadline_s;
-        left_s = 0;
+        double part = level_left_s(run, level), left_s = 0, deadline_s = run->deadline_s;
         for (size_t k = i; k < n; k++)
             left_s += level_left_s(run, &run->levels[order[k]]);
         if (isfinite(deadline_s) && left_s > 0)
             deadline_s = hcp_now_s() + fmax(0, deadline_s - hcp_now_s()) * part / left_s;
         rc = measure_level(run, level, deadline_s, err);
     }
-    hcp_progress_clear(&run->progress);
-    for (size_t i = 0; i < run->n_levels; i++)
+    return rc;
+}
+
+int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
+{
+    int todo = 0, rc = HCP_OK;
+    for (size_t i = 0; i < run->n_levels; i++) {
         hcp_run_count(&run->levels[i]);
+        todo += run->levels[i].counts[HCP_CELL_TODO];
+    }
+    if (todo > 0) {
+        hcp_progress_init(&run->progress);
+        rc = check_kernel(run, err);
+        if (rc == HCP_OK)
+            rc = start_mps(run, err);
+        if (rc == HCP_OK)
+            rc = measure_levels(run, err);
+        hcp_progress_clear(&run->progress);
+    }
     hcp_mps_stop(run->mps);
     run->mps = NULL;
+    for (size_t i = 0; i < run->n_levels; i++)
+        hcp_run_count(&run->levels[i]);
     return rc;
 }
 

@@ -60,9 +60,10 @@ struct hcp_sweep {
     int failed;      /* some cell or level failed */
 };
 
-/* Identity of the device, levels, cells and what the database has of them. */
+/* Identity of the device, levels and cells; hcp_run_resume comes next. gpu: which one
+ * of several, or NULL. */
 int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options, const char *spec,
-                    const struct hcp_device_info *gpu, hcp_db *db, struct hcp_err *err);
+                    const struct hcp_device_info *gpu, struct hcp_err *err);
 /* Measures what is to do; every finished cell is stored at once. HCP_FAILED with
  * text "stopped" after a signal; another failure is one of the database or of the
  * whole device. Failed cells are counted, not returned. */
@@ -78,9 +79,9 @@ void hcp_run_count(struct hcp_level *level);
 
 /* ---- run-store.c: the database side ------------------------------------- */
 
-/* Marks the cells that the database has, feeds the estimates with their times, and
+/* Marks the cells that db (NULL: none) has, feeds the estimates with their times, and
  * chooses the run uid: the one of the run that is continued, else a new one. */
-int hcp_run_resume(struct hcp_sweep *run, struct hcp_err *err);
+int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err);
 /* Stores the row of a finished cell from facts and samples, or of a failed one when
  * error is set (then facts and samples may be NULL), and sets the cell's state. */
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level, struct hcp_sweep_cell *cell,

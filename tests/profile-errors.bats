@@ -1,0 +1,247 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
+# hcp-profile devices and run with wrong arguments, broken kernels, daemons and disks:
+# exit code and message.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export HCP_DB=$BATS_TEST_TMPDIR/h.db
+    unset HCP_MPS_CONTROL FAKE_MPS CUDA_MPS_PIPE_DIRECTORY
+    toy=synthetic:name=toy
+    shape=(--heads 2 --kv-heads 1 --head-dim 64 --dtype fp32)
+    faulty=$top_builddir/tests/.libs/plugin-faulty.so
+}
+
+# refuse CODE WORDS COMMAND...: this exit code, these words on stderr.
+refuse() {
+    code=$1 words=$2
+    shift 2
+    run --separate-stderr "$@"
+    echo "status $status: $stderr" >&2
+    [ "$status" -eq "$code" ]
+    [[ "$stderr" == *"$words"* ]]
+}
+# usage WORDS ARGUMENTS...: hcp-profile run refuses them and makes no database.
+usage() {
+    words=$1
+    shift
+    refuse 2 "$words" hcp-profile run --db no.db "$@"
+    [ ! -e no.db ]
+}
+stored() {
+    hcp-profile export --format jsonl 2>/dev/null | grep -c '"status":"ok"' || true
+}
+gone() { # its parent may be slow to collect it
+    for _ in $(seq 100); do
+        kill -0 "$1" 2>/dev/null || return 0
+        grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    return 1
+}
+# The script in the daemon's place, under the daemon's name.
+fake_mps() {
+    mkdir -p fake
+    cp "$top_srcdir/tests/fake-mps-control" fake/nvidia-cuda-mps-control
+    chmod 755 fake fake/nvidia-cuda-mps-control
+    export FAKE_MPS=$1 HCP_MPS_WAIT=1 PATH=$PWD/fake:$PATH FAKE_MPS_PID=$PWD/daemon TMPDIR=$PWD
+    [ "${#TMPDIR}" -le 48 ] || export TMPDIR=/tmp
+}
+
+@test "levels: 0, 101, words, fractions, holes" {
+    usage "--levels: a level '0' is out of range; allowed: 1 to 100" --device "$toy" --levels 0
+    usage "'101' is out of range" --device "$toy" --levels 10,101
+    usage "--levels: a level 'abc'" --device "$toy" --levels abc
+    usage "'-5'" --device "$toy" --levels=-5
+    usage "'12.5'" --device "$toy" --levels 12.5
+    usage "has an empty item" --device "$toy" --levels 10,,20
+    usage "has an empty item" --device "$toy" --levels ''
+    usage "mps:101" --device "$toy" --limits mps:101
+    usage "mps:0" --device "$toy" --limits mps:0
+    usage "gpu:5" --device "$toy" --limits gpu:5
+    usage "give --levels or --limits, once" --device "$toy" --levels 10 --limits mps:10
+}
+
+@test "limits of another kind of device" {
+    usage "limit 'mps:10' is not one of a CPU; use cpu:PCT" --device cpu --limits mps:10
+    usage "green contexts cannot be measured yet" --device cuda:0 --limits green:24 ||
+        refuse 1 "no CUDA GPU" hcp-profile run --db no.db --device cuda:0 --limits green:24
+    usage "limit 'green:133': this device has 132 SMs" --device "$toy" --limits green:133
+}
+
+@test "lengths" {
+    for len in 0 -1 2^40 1099511627776 7.5 64KB '' 1,,2; do
+        usage "--q-lens" --device "$toy" --q-lens="$len"
+        usage "--kv-lens" --device "$toy" --kv-lens="$len"
+        usage "--causal-lens" --device "$toy" --causal-lens="$len"
+    done
+    usage "nothing to measure" --device "$toy" --q-lens none --causal-lens none
+    hcp-profile run --device "$toy" --levels 50 --q-lens 1,7 --kv-lens 1,7 --causal-lens 1,7
+    [ "$(stored)" -eq 6 ]
+}
+
+@test "shapes" {
+    usage "32 query heads cannot share 7 KV heads evenly" --device "$toy" --kv-heads 7
+    usage "--dtype 'int8' is not known" --device "$toy" --dtype int8
+}
+
+@test "times" {
+    for t in 0 -3 5x m 1e99 nan ''; do
+        usage "is not a time; write 90s, 5m or 1h" --device "$toy" --time-budget="$t"
+        usage "is not a time; write 90s, 5m or 1h" --device "$toy" --max-cell-time="$t"
+    done
+}
+
+@test "devices that are not" {
+    for d in gpu cuda: cpu:1 recorded recorded: synthetic synthetic: '' CUDA:0; do
+        usage "unknown device '$d'; use cuda, cuda:N, cpu, recorded:FILE or synthetic:SPEC" --device "$d"
+    done
+}
+
+@test "synthetic specifications" {
+    refuse 2 "unknown key 'speed'; known: name a b c" hcp-profile run --device synthetic:speed=3
+    refuse 2 "'a' is not KEY=VALUE" hcp-profile run --device synthetic:a
+    refuse 2 "'a=' is not KEY=VALUE" hcp-profile run --device synthetic:a=
+    refuse 2 "synthetic: a:" hcp-profile run --device synthetic:a=fast
+    refuse 2 "'5e-6' is not KEY=VALUE" hcp-profile run --device synthetic:a=1,5e-6,b=0
+    refuse 2 "noise=2 is not a number from 0 to 0.5" hcp-profile run --device synthetic:noise=2
+    refuse 2 "sms=1.5 is not a whole number" hcp-profile run --device synthetic:sms=1.5
+    refuse 2 "are all 0: no time would pass" hcp-profile run --device synthetic:a=0,b=0,c=0,f=0
+    refuse 2 "has no letter or digit" hcp-profile run --device synthetic:name=---
+}
+
+@test "recordings that are not" {
+    refuse 1 "nosuch" hcp-profile run --device recorded:nosuch
+    refuse 1 "./nosuch.csv" hcp-profile run --device recorded:./nosuch.csv
+    echo 'device,limit' >short.csv
+    refuse 1 "short.csv" hcp-profile run --device recorded:short.csv
+    head -c 100 /dev/zero >zero.db
+    refuse 1 "zero.db" hcp-profile run --device recorded:./zero.db
+    refuse 3 "has no cell of 4/4 heads" hcp-profile run --device recorded:nvidia-h200-fa2 --heads 4 --kv-heads 4
+    refuse 3 "it has others" hcp-profile run --device recorded:nvidia-h200-fa2 --dtype fp32
+    [ "$(stored)" -eq 0 ]
+}
+
+@test "no GPU" {
+    hcp-profile devices --json | grep -q '"device":"cuda:0"' && skip "there is a GPU"
+    refuse 1 "no CUDA GPU: " hcp-profile run --device cuda
+    refuse 1 "no CUDA GPU: " hcp-profile run --device cuda:3
+    run --separate-stderr hcp-profile run --dry-run "${shape[@]}" --max-len 64
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"profiling this CPU"* ]]
+    [[ "$output" == *"cpu:25"* ]]
+}
+
+@test "MPS daemon: not installed" {
+    hcp-profile devices --json | grep -q '"device":"cuda:0"' && skip "there is a GPU"
+    [ ! -x /usr/local/nvidia/bin/nvidia-cuda-mps-control ] || skip "the driver is here"
+    run hcp-profile devices
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"nvidia-cuda-mps-control not found in PATH"* ]]
+    HCP_MPS_CONTROL=/nonexistent run hcp-profile devices
+    [[ "$output" == *"HCP_MPS_CONTROL=/nonexistent: No such file"* ]]
+}
+
+@test "MPS daemon: does not start" {
+    fake_mps refuse
+    run hcp-profile devices
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"An instance of this daemon is already running"* ]]
+    [[ "$output" == *"pipe directory"*"log directory"* ]]
+}
+
+@test "MPS daemon: starts and cannot be reached" {
+    fake_mps mute
+    run hcp-profile devices
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"does not answer: Cannot find MPS control daemon process"* ]]
+    [[ "$output" == *"control.log: "*"Other started"* ]]
+    gone "$(cat daemon)"
+    [ -z "$(find "$TMPDIR" -maxdepth 1 -name 'hcp-mps-*')" ] || [ "$TMPDIR" = /tmp ]
+}
+
+@test "MPS daemon: another user's is named" {
+    [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null || skip "needs root and setpriv"
+    other=$(mktemp -d /tmp/hcp-other-XXXXXX)
+    chmod 755 "$other"
+    cp "$top_srcdir/tests/fake-mps-control" "$other/nvidia-cuda-mps-control"
+    chmod 755 "$other/nvidia-cuda-mps-control"
+    fake_mps refuse
+    setpriv --reuid=65534 --regid=65534 --clear-groups \
+        env FAKE_MPS= "$other/nvidia-cuda-mps-control" serve >/dev/null 2>&1 3>&- &
+    pid=$!
+    for _ in $(seq 50); do
+        grep -q nvidia-cuda-mps "/proc/$pid/comm" 2>/dev/null && break
+        sleep 0.1
+    done
+    run hcp-profile devices
+    kill $pid
+    rm -r "$other"
+    [[ "$output" == *"an MPS daemon of user"*"uid 65534, pid $pid"* ]]
+}
+
+@test "a kernel that computes something else is reported and not timed" {
+    export HCP_FAULTY=wrong
+    refuse 1 "faulty 1.0 failed its conformance check and was not timed: " hcp-profile run --device cpu \
+        --limits cpu:100 "${shape[@]}" --q-lens 96 --kv-lens 96,128 --causal-lens none --kernel "$faulty"
+    [ "$(stored)" -eq 0 ]
+    [ "$(hcp-profile export --format jsonl | grep -c '"check_result":"failed')" -eq 2 ]
+}
+
+@test "a kernel that reports an error fails its cells only" {
+    export HCP_FAULTY=fail:96
+    refuse 1 "1 cells failed" hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" \
+        --q-lens 96,160 --kv-lens 48 --causal-lens none --kernel "$faulty"
+    [ "$(stored)" -eq 1 ]
+    hcp-profile export --format jsonl | grep '"q_len":96' | grep -q 'faulty: run: device error'
+}
+
+@test "a kernel that crashes costs its cells, not the sweep" {
+    export HCP_FAULTY=crash:96
+    refuse 1 "1 cells failed" hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" \
+        --q-lens 96,160 --kv-lens 48 --causal-lens none --kernel "$faulty"
+    [ "$(stored)" -eq 1 ]
+    hcp-profile export --format jsonl | grep '"q_len":96' | grep -q 'the worker process ended (signal 11'
+}
+
+@test "kernels that cannot be loaded or chosen" {
+    refuse 1 "nosuch.so" hcp-profile run --device cpu "${shape[@]}" --kernel ./nosuch.so
+    refuse 1 "nosuch" hcp-profile run --device cpu "${shape[@]}" --provider nosuch
+    refuse 1 "exports no hcp_provider_get" hcp-profile run --device cpu "${shape[@]}" \
+        --kernel "$top_builddir/tests/.libs/plugin-nosymbol.so"
+    refuse 2 "--provider" hcp-profile run --device cpu --provider 'My Kernel'
+}
+
+@test "databases that cannot be written" {
+    echo 'not a database' >text.db
+    refuse 1 "text.db" hcp-profile run --db text.db --device "$toy"
+    [ "$(cat text.db)" = 'not a database' ]
+    refuse 1 "nosuch/h.db" hcp-profile run --db nosuch/h.db --device "$toy"
+}
+
+@test "disk full in mid-sweep: what was finished stays, the way on is named" {
+    hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64 --causal-lens none
+    refuse 1 "cannot write" env bash -c "ulimit -f $(($(stat -c %s "$HCP_DB") / 1024 + 24))
+        hcp-profile run --device $toy --levels 50,20,10 --max-len 8K"
+    n=$(stored)
+    [ "$n" -gt 1 ]
+    hcp-profile run --device "$toy" --levels 50,20,10 --max-len 8K
+    [ "$(stored)" -gt "$n" ]
+}
+
+@test "arguments that nobody asked for" {
+    refuse 2 "unexpected argument 'x'" hcp-profile run x
+    refuse 2 "unexpected argument 'x'" hcp-profile devices x
+    refuse 2 "no command 'measure'" hcp-profile measure
+    refuse 2 "Usage:" hcp-profile
+}
+
+@test "standard output full" {
+    refuse 1 "cannot write standard output" bash -c "hcp-profile devices >/dev/full"
+    refuse 1 "cannot write standard output" bash -c \
+        "hcp-profile run --device $toy --levels 50 --max-len 256 >/dev/full"
+    [ "$(stored)" -gt 0 ]
+}

@@ -1,0 +1,296 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
+# hcp-profile run, end to end: synthetic, recorded, this CPU; interruptions.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export HCP_DB=$BATS_TEST_TMPDIR/h.db
+    toy=synthetic:name=toy,a=1e-6,b=1e-4,c=5e-5,f=0.01,tile_q=128,tile_kv=64,sms=132
+    shape=(--heads 2 --kv-heads 1 --head-dim 64 --dtype fp32)
+}
+
+rows() { # rows [FILTER...]: stored cells, one JSON object a line
+    hcp-profile export --format jsonl "$@" 2>/dev/null | grep -v '^#' || true
+}
+field() { # field NAME: its value in each line
+    sed -n 's/.*"'"$1"'":\("\([^"]*\)"\|\([^,}]*\)\).*/\2\3/p'
+}
+identities() {
+    sed 's/.*"limit":\("[^"]*"\).*"mask":\("[^"]*"\),"q_len":\([0-9]*\),"kv_len":\([0-9]*\).*/\1 \2 \3 \4/'
+}
+# Waits until so many cells are stored (30 s at most); the sweep may be writing.
+wait_for_cells() {
+    for _ in $(seq 300); do
+        [ "$(rows | grep -c '"status":"ok"')" -lt "$1" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+process_gone() { # a zombie of ours counts as gone
+    for _ in $(seq 100); do
+        kill -0 "$1" 2>/dev/null || return 0
+        grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "synthetic: every cell, marked as such, with the times of its formula" {
+    run --separate-stderr hcp-profile run --device "$toy" --limits mps:100,mps:50 \
+        --q-lens 100,256 --kv-lens 64,1K --causal-lens 256
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"synthetic toy"* ]]
+    [[ "$output" == *synthetic* ]]
+    [ "$(rows | wc -l)" -eq 10 ]
+    [ "$(rows | field origin | sort -u)" = synthetic ]
+    [ "$(rows | field method | sort -u)" = synthetic ]
+    # 100 queries are 128: 1e-6*128*1024 + 1e-4*128 + 5e-5*1024 + 0.01
+    t=$(rows --limit mps:100 | grep '"q_len":100,"kv_len":1024' | field time_ms)
+    awk -v t="$t" 'BEGIN { exit !(t > 0.205071 && t < 0.205073) }'
+    t=$(rows --limit mps:50 | grep '"q_len":100,"kv_len":1024' | field time_ms)
+    awk -v t="$t" 'BEGIN { exit !(t > 0.410143 && t < 0.410145) }'
+    # causal: 256*257/2 pairs
+    t=$(rows --limit mps:100 | grep '"mask":"causal"' | field time_ms)
+    awk -v t="$t" 'BEGIN { exit !(t > 0.081295 && t < 0.081297) }'
+    [ "$(rows --limit mps:50 | field sm_seen | sort -u)" = 66 ]
+    [ "$(rows | field sm_count | sort -u)" = 132 ]
+}
+
+@test "synthetic: noise is there, and the same again for the same seed" {
+    for f in 1 2; do
+        HCP_DB=$f.db hcp-profile run --device "$toy,noise=0.05,seed=7" --levels 50 --max-len 1K
+        HCP_DB=$f.db hcp-profile export | grep -v '^#' | cut -d, -f1-18 >$f.csv
+    done
+    cmp 1.csv 2.csv
+    [ "$(awk -F, 'NR > 1 && $14 == $17' 1.csv | wc -l)" -eq 0 ] # min and max differ
+    HCP_DB=3.db hcp-profile run --device "$toy,noise=0.05,seed=8" --levels 50 --max-len 1K
+    HCP_DB=3.db hcp-profile export | grep -v '^#' | cut -d, -f1-18 >3.csv
+    run cmp -s 1.csv 3.csv
+    [ "$status" -eq 1 ]
+}
+
+@test "the same command again has nothing to do; --fresh measures beside" {
+    hcp-profile run --device "$toy" --levels 50 --max-len 512
+    before=$(rows | wc -l)
+    run --separate-stderr hcp-profile run --device "$toy" --levels 50 --max-len 512
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"0 cells to do"* ]]
+    [ "$(rows | wc -l)" -eq "$before" ]
+    hcp-profile run --device "$toy" --levels 50 --max-len 1K # the rest of a longer sweep
+    [ "$(rows | identities | sort | uniq -d | wc -l)" -eq 0 ]
+    [ "$(rows | field run_uid | sort -u | wc -l)" -eq 1 ]
+    hcp-profile run --device "$toy" --levels 50 --max-len 512 --fresh
+    [ "$(rows | field run_uid | sort -u | wc -l)" -eq 2 ]
+}
+
+@test "other coefficients are another kernel version and are measured anew" {
+    hcp-profile run --device "$toy" --levels 50 --max-len 256
+    run --separate-stderr hcp-profile run --device "${toy/a=1e-6/a=2e-6}" --levels 50 --max-len 256
+    [[ "$stderr" != *"0 cells to do"* ]]
+}
+
+@test "SIGKILL in mid-sweep: nothing finished is lost, nothing is measured twice" {
+    set -- --device "$toy,delay=60" --limits mps:50,mps:20 --max-len 512
+    hcp-profile run "$@" >/dev/null 2>&1 3>&- &
+    pid=$!
+    wait_for_cells 4
+    kill -9 $pid
+    wait $pid || true
+    rows | identities | sort >before
+    [ "$(wc -l <before)" -ge 4 ]
+    run --separate-stderr hcp-profile run "$@"
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"measured before"* ]]
+    rows | identities | sort >after
+    [ "$(uniq -d <after | wc -l)" -eq 0 ]
+    [ "$(comm -23 before after | wc -l)" -eq 0 ]
+    [ "$(wc -l <after)" -eq 30 ]
+    [ "$(rows | field run_uid | sort -u | wc -l)" -eq 1 ]
+}
+
+@test "Ctrl-C: ends with 130, says how to go on, loses no finished cell" {
+    set -- --device "$toy,delay=60" --limits mps:50,mps:20 --max-len 512
+    # A shell's background job would ignore SIGINT: give it back its default.
+    env --default-signal=INT hcp-profile run "$@" >/dev/null 2>err 3>&- &
+    pid=$!
+    wait_for_cells 3
+    kill -INT $pid
+    code=0
+    wait $pid || code=$?
+    [ "$code" -eq 130 ]
+    grep -q 'the same command goes on' err
+    stored=$(rows | wc -l)
+    [ "$stored" -ge 3 ]
+    [ "$stored" -lt 30 ]
+    hcp-profile run "$@"
+    [ "$(rows | wc -l)" -eq 30 ]
+}
+
+@test "Ctrl-C while a worker computes: it ends too" {
+    env --default-signal=INT hcp-profile run --device cpu --limits cpu:20 "${shape[@]}" --max-len 1K \
+        >/dev/null 2>err 3>&- &
+    pid=$!
+    wait_for_cells 1
+    worker=$(cat "/proc/$pid/task/$pid/children")
+    worker=${worker%% *}
+    kill -INT $pid
+    code=0
+    wait $pid || code=$?
+    [ "$code" -eq 130 ]
+    process_gone "$worker"
+}
+
+@test "SIGKILL of a sweep on this CPU takes its stopped worker along" {
+    hcp-profile run --device cpu --limits cpu:20 "${shape[@]}" --max-len 1K >/dev/null 2>&1 3>&- &
+    pid=$!
+    wait_for_cells 1
+    worker=$(cat "/proc/$pid/task/$pid/children")
+    worker=${worker%% *}
+    [ -n "$worker" ]
+    kill -9 $pid
+    wait $pid || true
+    process_gone "$worker"
+}
+
+@test "--dry-run touches nothing and names every cell" {
+    run --separate-stderr hcp-profile run --dry-run --device "$toy" --levels 10,50 --q-lens 128,256 \
+        --kv-lens 64 --causal-lens none
+    [ "$status" -eq 0 ]
+    [ ! -e "$HCP_DB" ]
+    [ "${#lines[@]}" -eq 5 ] # a header and four cells
+    hcp-profile run --device "$toy" --levels 10 --q-lens 128,256 --kv-lens 64 --causal-lens none
+    run --separate-stderr hcp-profile run --dry-run --device "$toy" --levels 10,50 --q-lens 128,256 \
+        --kv-lens 64 --causal-lens none
+    [ "${#lines[@]}" -eq 3 ]
+    run --separate-stderr hcp-profile run --dry-run --json --device "$toy" --levels 50 --q-lens 128 \
+        --kv-lens 64 --causal-lens none
+    [[ "$output" == '[{"device":"toy","limit":"mps:50","mask":"full","q_len":128,"kv_len":64,"expected_ms":'* ]]
+}
+
+@test "--time-budget leaves out what does not fit, and the next run takes it up" {
+    run --separate-stderr hcp-profile run --device cpu --limits cpu:50 "${shape[@]}" --max-len 1K \
+        --time-budget 2s
+    [ "$status" -eq 0 ] || [ "$status" -eq 3 ] # a machine too busy for one cell
+    [[ "$stderr" == *"left out by --time-budget"* ]]
+    [ "$(rows | wc -l)" -lt 30 ]
+}
+
+@test "--max-cell-time leaves slow cells out and says so" {
+    run --separate-stderr hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --q-lens 64,128K \
+        --kv-lens 64,1M --causal-lens none --max-cell-time 1
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"would take longer than 1 s each"* ]]
+    [ "$(rows | field kv_len | sort -nu | head -1)" = 64 ]
+    [ "$(rows | grep -c '"kv_len":1048576')" -eq 0 ]
+}
+
+@test "failed cells keep their error and are measured again only on request" {
+    run --separate-stderr hcp-profile run --device "$toy,fail_q=256" --levels 50 --q-lens 128,256 \
+        --kv-lens 64,128 --causal-lens none
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"2 cells failed"* ]]
+    [ "$(rows | grep -c '"status":"failed","error":"synthetic failure')" -eq 2 ]
+    run --separate-stderr hcp-profile run --device "$toy" --levels 50 --q-lens 128,256 --kv-lens 64,128 \
+        --causal-lens none
+    [[ "$stderr" == *"0 cells to do"* ]]
+    hcp-profile run --device "$toy" --levels 50 --q-lens 128,256 --kv-lens 64,128 --causal-lens none \
+        --retry-failed
+    [ "$(rows | grep -c '"status":"ok"')" -eq 4 ]
+    [ "$(rows | wc -l)" -eq 4 ]
+}
+
+@test "recorded: replays what is there, marks it, reports what is missing" {
+    hcp-profile run --device "$toy" --levels 50,100 --q-lens 128,256 --kv-lens 64 --causal-lens 256
+    sed 's/"origin":"synthetic"/"origin":"measured"/' <(hcp-profile export --format jsonl) >rec.jsonl
+    run --separate-stderr hcp-profile run --db r.db --device recorded:rec.jsonl
+    [ "$status" -eq 0 ]
+    HCP_DB=r.db
+    [ "$(rows | wc -l)" -eq 6 ]
+    [ "$(rows | field origin | sort -u)" = recorded ]
+    [ "$(rows | field method | sort -u)" = recorded ]
+    HCP_DB=h.db rows | sort | field time_ms >a
+    HCP_DB=r.db rows | sort | field time_ms >b
+    cmp a b
+    run --separate-stderr hcp-profile run --db s.db --device recorded:rec.jsonl --levels 50 \
+        --q-lens 128,384 --kv-lens 64 --causal-lens none
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"1 cells are not in the recording"* ]]
+    HCP_DB=s.db
+    [ "$(rows | wc -l)" -eq 1 ]
+}
+
+@test "recorded: from a database, and what was synthetic stays synthetic" {
+    hcp-profile run --device "$toy" --levels 50 --max-len 256
+    hcp-profile run --db r.db --device "recorded:$HCP_DB"
+    [ "$(HCP_DB=r.db rows | field origin | sort -u)" = synthetic ]
+}
+
+@test "recorded: a machine shipped with the program" {
+    run --separate-stderr hcp-profile run --device recorded:nvidia-h200-fa2 --levels 10
+    [ "$status" -eq 0 ]
+    [ "$(rows | wc -l)" -gt 20 ]
+    [ "$(rows | field sm_seen | sort -u)" = 12 ]
+}
+
+@test "this CPU: shares of a core, kernel checked first, samples kept" {
+    run --separate-stderr hcp-profile run --device cpu --limits cpu:30 "${shape[@]}" --q-lens 128 \
+        --kv-lens 128,256 --causal-lens 128
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [ "$(rows | wc -l)" -eq 3 ]
+    [ "$(rows | field origin | sort -u)" = measured ]
+    [ "$(rows | field method | grep -cE '^(wall|cpu-time)$')" -eq 3 ]
+    [ "$(rows | field check_result | grep -c '^passed')" -eq 3 ]
+    [ "$(rows | grep -c '"samples_ms":\[[0-9]')" -eq 3 ]
+    [ "$(rows | field cache | sort -u)" = cold ]
+    [[ "$(rows | field device_uuid | sort -u)" == CPU-* ]]
+}
+
+@test "a plug-in kernel is timed under its own name" {
+    run --separate-stderr hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --q-lens 32 \
+        --kv-lens 32 --causal-lens none --kernel "$top_builddir/tests/.libs/plugin-example.so"
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [ "$(rows | field provider)" = example ]
+    [[ "$(rows | field provider_config)" == *"out fp32"* ]]
+}
+
+@test "decode: one query against many keys" {
+    hcp-profile run --device "$toy" --levels 50 --phase decode --max-len 4K
+    [ "$(rows | field q_len | sort -u)" = 1 ]
+    [ "$(rows | field phase | sort -u)" = decode ]
+    [ "$(rows | wc -l)" -eq 3 ]
+}
+
+@test "--json: one object a device" {
+    run --separate-stderr hcp-profile run --json --device "$toy" --levels 50,20 --max-len 256
+    [ "$status" -eq 0 ]
+    [[ "$output" == '[{"schema":1,"device":"toy",'* ]]
+    [[ "$output" == *'"origin":"synthetic"'* ]]
+    [[ "$output" == *'"limit":"mps:50","sm_seen":66,"cells":6,"measured":6,'* ]]
+}
+
+@test "devices: text and JSON" {
+    run --separate-stderr hcp-profile devices
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"cpu-blas"* ]]
+    [[ "$output" == *"mps:PCT"* ]]
+    [[ "$output" == *"cpu:PCT"* ]]
+    run --separate-stderr hcp-profile devices --json
+    [ "$status" -eq 0 ]
+    [[ "$output" == '{"schema":1,"devices":['* ]]
+    [[ "$output" == *'"limiters":[{"limit":"mps",'* ]]
+}
+
+@test "numbers do not depend on the locale" {
+    locale -a | grep -qi '^de_DE' || skip "no German locale here"
+    LC_ALL=$(locale -a | grep -i '^de_DE' | head -1) hcp-profile run --device "$toy,noise=0.01" \
+        --levels 50 --max-len 256
+    LC_ALL=C hcp-profile run --db c.db --device "$toy,noise=0.01" --levels 50 --max-len 256
+    rows | field time_ms >a
+    HCP_DB=c.db rows | field time_ms >b
+    cmp a b
+}

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 PROFILER_TEST_LIBS = profiler/libhcpprofiler.la $(PROFILER_CUDA) $(CMOCKA_LIBS)
 if HAVE_CMOCKA
-check_PROGRAMS += tests/test-stats tests/test-sweep
-TESTS += tests/test-stats tests/test-sweep
+profiler_tests = tests/test-stats tests/test-sweep tests/test-limiter
+check_PROGRAMS += $(profiler_tests)
+TESTS += $(profiler_tests)
+tests_test_limiter_SOURCES = tests/test-limiter.c
+tests_test_limiter_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_limiter_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_stats_SOURCES = tests/test-stats.c
 tests_test_stats_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_stats_LDADD = $(PROFILER_TEST_LIBS)
@@ -11,6 +15,14 @@ tests_test_sweep_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_sweep_LDADD = $(PROFILER_TEST_LIBS)
 endif
 
+check_LTLIBRARIES += tests/plugin-faulty.la
+tests_plugin_faulty_la_SOURCES = tests/plugin-faulty.c
+tests_plugin_faulty_la_CPPFLAGS = -I$(top_srcdir) $(plugin_cppflags)
+tests_plugin_faulty_la_LDFLAGS = $(plugin_ldflags)
+tests_plugin_faulty_la_LIBADD = $(LIBM)
+$(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
+
+EXTRA_DIST += tests/fake-mps-control
 dist_check_SCRIPTS += tests/profile-run.bats tests/profile-errors.bats tests/gpu-profile.sh
 TESTS += tests/profile-run.bats tests/profile-errors.bats tests/gpu-profile.sh
 GPU_TESTS += tests/gpu-profile.sh
