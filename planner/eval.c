@@ -192,7 +192,7 @@ static double ask_block(const void *ctx, int32_t i, int32_t j)
 }
 
 struct score eval_split(const struct problem *p, struct scratch *s, const int64_t *tokens,
-                        hcp_step *steps)
+                        double limit_ms, hcp_step *steps)
 {
     struct active *act = &s->act;
     struct direct direct = {p, act, s->busy};
@@ -210,8 +210,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
             weaken(act, source);
             s->busy[i] = s->value[i];
         }
-    } else {
-        sum_blocks(s, s->busy);
+    } else if (sum_blocks(s, s->busy) >= limit_ms) {
+        return (struct score){0, 1, 0, limit_ms};
     }
     cost_hops(p, act->m, act->len, s->hops);
     for (int32_t i = 0; i < act->m; i++)

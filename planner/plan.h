@@ -198,9 +198,10 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
 
 /* eval.c */
 void memo_reset(struct memo *memo);
-/* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens). */
+/* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens).
+ * Gives up, and leaves nothing there, when a rank's blocks alone take limit_ms. */
 struct score eval_split(const struct problem *p, struct scratch *s, const int64_t *tokens,
-                        hcp_step *steps);
+                        double limit_ms, hcp_step *steps);
 /* Busy times alone (into s->busy) and their maximum, a lower bound of the makespan but
  * for rounding; *rough = 1 when they were estimated, because every rank is a class of its
  * own. */

@@ -104,7 +104,7 @@ struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *
 {
     if (share_by_rule(p, s, RULE_EVEN, tokens))
         return (struct score){1, 0, 0, 0};
-    return eval_split(p, s, tokens, NULL);
+    return eval_split(p, s, tokens, HUGE_MS, NULL);
 }
 
 size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k)
@@ -184,7 +184,7 @@ static void enter(struct contest *c, struct score score, const int64_t *tokens, 
 /* Evaluates a split and enters it. */
 static void enter_split(struct contest *c, const int64_t *tokens, int exact)
 {
-    struct score score = eval_split(c->p, c->s, tokens, NULL);
+    struct score score = eval_split(c->p, c->s, tokens, HUGE_MS, NULL);
 
     enter(c, score, tokens, exact, 1);
 }
@@ -344,7 +344,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
         c.answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
     }
     if (!c.timed) {
-        c.answer.score = eval_split(p, s, c.answer.tokens, NULL);
+        c.answer.score = eval_split(p, s, c.answer.tokens, HUGE_MS, NULL);
         memcpy(s->plan_fin, s->fin, p->n * sizeof *s->fin);
         memcpy(s->plan_busy, s->busy, p->n * sizeof *s->busy);
     }

@@ -158,7 +158,7 @@ hcp_ring *fixture_ring(const hcp_models *models, const struct fixture *fixtures,
 
 void fixture_plan_init(struct fixture_plan *p, size_t n)
 {
-    size_t m = hcp_segments_max(n, HCP_LAYOUT_AUTO, 8);
+    size_t m = hcp_segments_max(n, HCP_LAYOUT_AUTO, 16);
     hcp_plan_rank *ranks = calloc(n, sizeof *ranks);
     hcp_segment *segments = calloc(m, sizeof *segments);
 

@@ -1,14 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 # Unit tests see the library from inside (plan.h), so they link its convenience library.
 PLAN_FIXTURE = tests/plan-fixture.h tests/plan-fixture.c
-PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
+PLAN_REFERENCE = tests/plan-reference.h tests/plan-reference.c
+PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la db/libhcpdb.la \
+	$(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
+
+if HAVE_CMOCKA
+PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
+check_PROGRAMS += $(PLAN_TESTS)
+TESTS += $(PLAN_TESTS)
+tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_solver_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_solver_LDADD = $(PLAN_LIBS)
+tests_test_plan_random_SOURCES = tests/test-plan-random.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_random_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_random_LDADD = $(PLAN_LIBS)
+tests_test_plan_forms_SOURCES = tests/test-plan-forms.c $(PLAN_FIXTURE)
+tests_test_plan_forms_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_forms_LDADD = kernels/libhcpgeometry.la $(PLAN_LIBS)
+endif
 
 BENCHES += tests/bench-plan
 EXTRA_PROGRAMS = tests/bench-plan
 CLEANFILES += tests/bench-plan
 tests_bench_plan_SOURCES = tests/bench-plan.c $(PLAN_FIXTURE)
 tests_bench_plan_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
-tests_bench_plan_LDADD = $(PLAN_LIBS)
+tests_bench_plan_LDADD = planner/libhcpplancore.la fit/libhcpmodel.la db/libhcpdb.la \
+	$(SQLITE_LIBS) $(LIBM)
 
 bench: $(BENCHES)
 	@for b in $(BENCHES); do echo "$$b"; ./$$b || exit 1; done

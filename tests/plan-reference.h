@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The planner's objective written a second time, as plainly as theory.md states it, to
+ * check the fast one against: blocks from the layouts' definitions, the recurrence with
+ * whole tables, no classes, no shortcuts. Only the block times come from the models.
+ */
+#ifndef PLAN_REFERENCE_H
+#define PLAN_REFERENCE_H
+#include "planner/plan.h"
+
+enum { REFERENCE_RANKS = 64 };
+
+/* Predicted makespan of a split in ms under a question (layout not AUTO), with each
+ * rank's model of that kind. */
+double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
+                          const hcp_question *question, const int64_t *tokens);
+
+/* The best of all splits into whole tiles and one rest under the ring's caps, ranks
+ * without tokens included; -1 if there is none. Up to three ranks. */
+double reference_best(const hcp_ring *ring, const hcp_question *question, int64_t tile,
+                      int64_t *tokens);
+
+
+#endif

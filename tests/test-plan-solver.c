@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The solver against brute force: on random problems of two and three ranks no split
+ * into whole tiles and one rest is predicted faster than `best`'s, and the predicted
+ * makespan is the plainly written one's, bit for bit but for the order of additions.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/plan-fixture.h"
+#include "tests/plan-reference.h"
+
+struct random_problem {
+    struct fixture fixtures[3];
+    int64_t caps[3];
+    hcp_question question;
+    size_t n;
+    int64_t tile;
+};
+
+static void random_fixture(struct fixture *f, int i, uint64_t *seed, int64_t tile)
+{
+    static const char *const names[] = {"d0", "d1", "d2"};
+    double speed = fixture_real(seed, 0.05, 1);
+
+    *f = (struct fixture){.device = names[i], .tile = tile, .error = 0.02};
+    f->a = 2e-8 / speed;
+    f->b = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) / speed : 0;
+    f->c = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) : 0;
+    f->f = fixture_range(seed, 0, 2) ? fixture_real(seed, 0.001, 0.3) : 1e-6;
+    f->lut = (int)fixture_range(seed, 0, 1);
+    f->poly = !f->lut || fixture_range(seed, 0, 3) == 0;
+    f->bumps = f->lut && fixture_range(seed, 0, 1) ? fixture_random(seed) | 1 : 0;
+}
+
+static void random_problem(struct random_problem *p, uint64_t *seed)
+{
+    static const int64_t tiles[] = {1, 16, 64, 128, 100};
+    hcp_question *q = &p->question;
+    int64_t most;
+
+    memset(p, 0, sizeof *p);
+    p->n = (size_t)fixture_range(seed, 2, 3);
+    p->tile = tiles[fixture_range(seed, 0, 4)];
+    most = p->n == 2 ? 64 : 18;
+    hcp_question_init(q);
+    for (size_t i = 0; i < p->n; i++)
+        random_fixture(&p->fixtures[i], (int)i, seed, p->tile);
+    q->seq_len = fixture_range(seed, 1, most * p->tile);
+    if (fixture_range(seed, 0, 2) == 0)
+        q->seq_len = fixture_range(seed, 1, most) * p->tile;
+    q->causal = (int32_t)fixture_range(seed, 0, 3) > 0;
+    q->layout = (hcp_layout)fixture_range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
+    q->stripes = (int32_t)fixture_range(seed, 1, 9);
+    q->buffers = (int32_t)fixture_range(seed, 0, 3);
+    q->barrier = fixture_range(seed, 0, 4) == 0;
+    if (fixture_range(seed, 0, 1)) {
+        q->link_alpha_us = fixture_real(seed, 0, 300);
+        q->link_gbps = fixture_real(seed, 0.5, 50);
+    }
+    q->extrapolate = 1;
+    if (fixture_range(seed, 0, 3) == 0)
+        for (size_t i = 0; i < p->n; i++)
+            if (fixture_range(seed, 0, 1))
+                p->caps[i] = fixture_range(seed, 1, q->seq_len);
+}
+
+static void solver_is_brute_force(void **state)
+{
+    uint64_t seed = 2024;
+    int problems = (int)(1000 * fixture_scale()), infeasible = 0, uneven = 0;
+    static const int which[] = {0, 1, 2};
+
+    (void)state;
+    for (int i = 0; i < problems; i++) {
+        struct random_problem p;
+        struct fixture_plan plan;
+        hcp_models *models;
+        hcp_ring *ring;
+        int64_t brute[3], tokens[3];
+        double best, again;
+        hcp_status status;
+        char text[512] = "";
+
+        random_problem(&p, &seed);
+        models = fixture_models(p.fixtures, p.n);
+        ring = fixture_ring(models, p.fixtures, which, p.caps, p.n);
+        fixture_plan_init(&plan, p.n);
+        best = reference_best(ring, &p.question, p.tile, brute);
+        status = fixture_split(ring, &p.question, &plan, text, sizeof text);
+        if (best < 0) {
+            assert_int_equal(status, HCP_STATUS_INFEASIBLE);
+            infeasible++;
+        } else {
+            assert_string_equal(text, "");
+            assert_int_equal(status, HCP_STATUS_OK);
+            assert_int_equal(plan.plan.tile, p.tile);
+            assert_true(plan.plan.exact);
+            for (size_t r = 0; r < p.n; r++)
+                tokens[r] = plan.plan.ranks[r].tokens;
+            again = reference_makespan(ring, HCP_MODEL_BEST, &p.question, tokens);
+            if (fabs(plan.plan.makespan_ms - again) > 1e-12 * again ||
+                fabs(again - best) > 1e-12 * best) {
+                print_error("problem %d: plan %.17g, plan again %.17g, brute %.17g "
+                            "(%lld %lld %lld)\n",
+                            i, plan.plan.makespan_ms, again, best, (long long)brute[0],
+                            (long long)brute[1], (long long)brute[2]);
+                fail();
+            }
+            uneven += tokens[0] != tokens[1];
+        }
+        fixture_plan_free(&plan);
+        hcp_ring_free(ring);
+        fixture_free(models);
+    }
+    print_message("# %d problems, %d infeasible, %d uneven\n", problems, infeasible, uneven);
+    /* The mix must exercise both outcomes. */
+    assert_true(infeasible > 0 && uneven > problems / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(solver_is_brute_force)};
+
+    return cmocka_run_group_tests_name("plan-solver", tests, NULL, NULL);
+}
