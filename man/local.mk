@@ -1,3 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # dist_man_MANS grows by a line a page.
 dist_man_MANS += man/hcp-db.5
+dist_man_MANS += man/hcp-profile.1

@@ -27,7 +27,7 @@ static const struct preset presets[] = {
      {.overhead_s = 0.06, .warmup_s = 0.025, .min_time_s = 0.03, .cap_s = 1.5, .min_samples = 10,
       .few_samples = 3, .visits = 2}},
     {"cpu", {"cpu:25", "cpu:50", "cpu:100"}, 64, 2048, 12, 0.02, 0.02,
-     {.overhead_s = 0.002, .warmup_s = 0.025, .min_time_s = 0.02, .cap_s = 0.4, .min_samples = 10,
+     {.overhead_s = 0.002, .warmup_s = 0.025, .min_time_s = 0.02, .cap_s = 0.3, .min_samples = 10,
       .few_samples = 3, .visits = 2}},
     {"recorded", {NULL}, 128, 65536, INFINITY, 0, 1e9, {.visits = 1}},
     {"synthetic",
