@@ -6,7 +6,8 @@ PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la db/libhcpdb.la \
 	$(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
 
 if HAVE_CMOCKA
-PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
+PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
+	tests/test-plan-json tests/test-plan-api
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -18,6 +19,12 @@ tests_test_plan_random_LDADD = $(PLAN_LIBS)
 tests_test_plan_forms_SOURCES = tests/test-plan-forms.c $(PLAN_FIXTURE)
 tests_test_plan_forms_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_forms_LDADD = kernels/libhcpgeometry.la $(PLAN_LIBS)
+tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
+tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_json_LDADD = $(PLAN_LIBS)
+tests_test_plan_api_SOURCES = tests/test-plan-api.c $(PLAN_FIXTURE)
+tests_test_plan_api_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
+tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
 BENCHES += tests/bench-plan
