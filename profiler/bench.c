@@ -192,7 +192,7 @@ static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_e
 }
 
 int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *cell,
-                      const struct hcp_bench_plan **out, struct hcp_err *err)
+                      struct hcp_bench_plan **out, struct hcp_err *err)
 {
     int causal = strcmp(cell->mask, "causal") == 0;
     struct hcp_bench_plan *p = NULL;

@@ -18,6 +18,7 @@ struct hcp_bench_plan {
     int64_t set_bytes; /* one set of Q, K, V in the pool */
     int64_t sets;      /* distinct sets the pool holds; runs go round them */
     int64_t k_at, v_at; /* offsets in a set */
+    int by_graph;       /* the device's note how visits time it: 0 not chosen, 1, -1 no */
 };
 
 enum { HCP_BENCH_PLANS = 16 };
@@ -52,7 +53,7 @@ int hcp_bench_check(struct hcp_bench *bench, char result[64], struct hcp_err *er
 
 /* Plan and memory of a cell; the plan stays the bench's. */
 int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *cell,
-                      const struct hcp_bench_plan **out, struct hcp_err *err);
+                      struct hcp_bench_plan **out, struct hcp_err *err);
 /* One run on the next set of inputs; asynchronous on the stream. hcp_rc. */
 int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan);
 /* Fails with what the provider or device says. */

@@ -25,7 +25,7 @@
 struct cpu_device {
     hcp_device base;
     struct hcp_bench bench;
-    const struct hcp_bench_plan *plan;
+    struct hcp_bench_plan *plan;
     int percent;
     int runs;       /* in one sample */
     double *cpu_ms; /* CPU time of each sample taken since reset, warm-up included */

@@ -31,7 +31,7 @@ enum {
 struct cuda_device {
     hcp_device base;
     struct hcp_bench bench;
-    const struct hcp_bench_plan *plan;
+    struct hcp_bench_plan *plan;
     cudaStream_t stream;
     cudaEvent_t events[2 * EVENTS];
     int *hold; /* mapped: [0] ticket that may pass, [1] holds that timed out */
@@ -330,6 +330,7 @@ static int make_graphs(struct cuda_device *d, struct hcp_err *err)
     for (int i = 0; i < graphs; i++) {
         if (!capture(d, d->nodes)) {
             drop_graphs(d);
+            d->plan->by_graph = -1;
             return HCP_OK; /* timed by single launches */
         }
     }
@@ -415,7 +416,9 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
     struct hcp_clocks before, after;
     double ms = 0;
     int rc = first_runs(d, &ms, err);
-    if (rc == HCP_OK && ms < GRAPH_BELOW_MS)
+    if (rc == HCP_OK && d->plan->by_graph == 0)
+        d->plan->by_graph = ms < GRAPH_BELOW_MS ? 1 : -1;
+    if (rc == HCP_OK && d->plan->by_graph > 0)
         rc = make_graphs(d, err);
     if (!d->warmed)
         rule.warmup_s = fmax(rule.warmup_s, 0.5); /* the clocks come up first */

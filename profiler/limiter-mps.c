@@ -22,7 +22,7 @@
 #include "db/parse.h"
 
 struct hcp_mps {
-    char pipe_dir[108], log_dir[108];
+    char base_dir[80], pipe_dir[108], log_dir[108];
     double default_percentage;
     pid_t guard;
     int fd; /* its end tells the guard that we are gone */
@@ -54,23 +54,25 @@ int hcp_mps_find(char *path, size_t size, struct hcp_err *err)
                     "in HCP_MPS_CONTROL");
 }
 
+/* Two directories in one: the daemon fills the first with names of its own ("log"
+ * is one of them). */
 static int make_dirs(struct hcp_mps *m, struct hcp_err *err)
 {
     const char *tmp = getenv("TMPDIR");
     /* The daemon makes Unix sockets in it: their paths hold 107 characters. */
     if (!tmp || tmp[0] != '/' || strlen(tmp) > 48)
         tmp = "/tmp";
-    snprintf(m->pipe_dir, sizeof m->pipe_dir, "%s/hcp-mps-XXXXXX", tmp);
-    if (!mkdtemp(m->pipe_dir))
-        return hcp_fail(err, HCP_FAILED, "MPS: cannot make a directory %s: %s", m->pipe_dir,
+    snprintf(m->base_dir, sizeof m->base_dir, "%s/hcp-mps-XXXXXX", tmp);
+    if (!mkdtemp(m->base_dir))
+        return hcp_fail(err, HCP_FAILED, "MPS: cannot make a directory %s: %s", m->base_dir,
                         strerror(errno));
-    snprintf(m->log_dir, sizeof m->log_dir, "%.96s/log", m->pipe_dir);
-    if (mkdir(m->log_dir, 0700) != 0) {
-        hcp_fail(err, HCP_FAILED, "MPS: cannot make a directory %s: %s", m->log_dir, strerror(errno));
-        rmdir(m->pipe_dir);
-        return HCP_FAILED;
-    }
-    return HCP_OK;
+    snprintf(m->pipe_dir, sizeof m->pipe_dir, "%s/pipe", m->base_dir);
+    snprintf(m->log_dir, sizeof m->log_dir, "%s/log", m->base_dir);
+    if (mkdir(m->pipe_dir, 0700) == 0 && mkdir(m->log_dir, 0700) == 0)
+        return HCP_OK;
+    hcp_fail(err, HCP_FAILED, "MPS: cannot make directories in %s: %s", m->base_dir, strerror(errno));
+    hcp_mps_remove_dirs(m->pipe_dir, m->log_dir, m->base_dir);
+    return HCP_FAILED;
 }
 
 /* The guard's one line: "ok PERCENTAGE" or "error TEXT". */
@@ -120,7 +122,7 @@ int hcp_mps_start(hcp_mps **out, struct hcp_err *err)
         goto fail_dirs;
     }
     if (m->guard == 0)
-        hcp_mps_guard(control, m->pipe_dir, m->log_dir, fds[1]);
+        hcp_mps_guard(control, m->pipe_dir, m->log_dir, m->base_dir, fds[1]);
     close(fds[1]);
     m->fd = fds[0];
     rc = read_verdict(m, err);
@@ -131,8 +133,7 @@ int hcp_mps_start(hcp_mps **out, struct hcp_err *err)
     *out = m;
     return HCP_OK;
 fail_dirs:
-    rmdir(m->log_dir);
-    rmdir(m->pipe_dir);
+    hcp_mps_remove_dirs(m->pipe_dir, m->log_dir, m->base_dir);
 fail_alloc:
     free(m);
     return rc;

@@ -182,6 +182,13 @@ static void remove_dir(const char *dir)
     rmdir(dir);
 }
 
+void hcp_mps_remove_dirs(const char *pipe_dir, const char *log_dir, const char *base_dir)
+{
+    remove_dir(pipe_dir);
+    remove_dir(log_dir);
+    remove_dir(base_dir);
+}
+
 /* Seconds to wait for the daemon: $HCP_MPS_WAIT, or what is usual. */
 static double patience_s(double usual)
 {
@@ -259,7 +266,8 @@ static void append_log(const char *log_dir, char *why, size_t size)
     }
 }
 
-_Noreturn void hcp_mps_guard(const char *control, const char *pipe_dir, const char *log_dir, int fd)
+_Noreturn void hcp_mps_guard(const char *control, const char *pipe_dir, const char *log_dir,
+                             const char *base_dir, int fd)
 {
     char why[1000], discard[64];
     double percentage = 0;
@@ -300,7 +308,6 @@ _Noreturn void hcp_mps_guard(const char *control, const char *pipe_dir, const ch
         while (got > 0 || (got < 0 && errno == EINTR));
         stop_daemon(control, pipe_dir);
     }
-    remove_dir(log_dir);
-    remove_dir(pipe_dir);
+    hcp_mps_remove_dirs(pipe_dir, log_dir, base_dir);
     _exit(0);
 }

@@ -21,19 +21,21 @@ double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *l
                           const struct hcp_sweep_cell *cell)
 {
     double area = hcp_cell_area(cell->causal, cell->q_len, cell->kv_len);
-    if (level->estimate.n > 0)
-        return hcp_estimate_ms(&level->estimate, area);
     /* The measured level closest in size, scaled by what the limits' names say. */
     const struct hcp_level *near = NULL;
     for (size_t i = 0; i < run->n_levels; i++) {
         const struct hcp_level *l = &run->levels[i];
-        if (l->estimate.n > 0 && (!near || fabs(log(l->fraction / level->fraction)) <
-                                               fabs(log(near->fraction / level->fraction))))
+        if (l != level && l->estimate.n > 0 &&
+            (!near || fabs(log(l->fraction / level->fraction)) <
+                          fabs(log(near->fraction / level->fraction))))
             near = l;
     }
-    if (near)
-        return hcp_estimate_ms(&near->estimate, area) * near->fraction / level->fraction;
-    return hcp_estimate_ms(&level->estimate, area) / level->fraction;
+    double own = hcp_estimate_ms(&level->estimate, area);
+    if (level->estimate.n == 0)
+        own = near ? INFINITY : own / level->fraction;
+    double other = near ? hcp_estimate_ms(&near->estimate, area) * near->fraction / level->fraction
+                        : INFINITY;
+    return fmin(own, other);
 }
 
 static double cell_cost_s(const struct hcp_sweep *run, const struct hcp_level *level,

@@ -187,7 +187,8 @@ double hcp_cost_s(const struct hcp_cost *cost, double sample_ms)
     double one = sample_ms / 1e3, visits = cost->visits;
     double warm = visits * fmax(cost->warmup_s, one);
     double want = fmax(cost->min_time_s, cost->min_samples * one);
+    double few = visits * ceil(cost->few_samples / visits);
     if (want > cost->cap_s)
-        want = fmax(cost->cap_s, cost->few_samples * one);
+        want = fmax(cost->cap_s, few * one);
     return cost->overhead_s + warm + want;
 }

@@ -87,13 +87,17 @@ static void starts_and_stops(void **state)
 {
     hcp_mps *mps = NULL;
     struct hcp_err err = {0};
-    char pipe[128], log[128];
+    char pipe[128], log[128], base[128];
     struct stat st;
     (void)state;
     assert_int_equal(hcp_mps_start(&mps, &err), HCP_OK);
     strcpy(pipe, hcp_mps_pipe_dir(mps));
     strcpy(log, hcp_mps_log_dir(mps));
     assert_int_equal(stat(pipe, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    strcpy(base, pipe);
+    *strrchr(base, '/') = '\0';
+    assert_int_equal(stat(base, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
     assert_true(hcp_mps_default_percentage(mps) == 100);
     pid_t pid = daemon_pid();
@@ -102,6 +106,7 @@ static void starts_and_stops(void **state)
     EVENTUALLY(!alive(pid));
     assert_false(exists(log));
     assert_false(exists(pipe));
+    assert_false(exists(base));
     hcp_mps_stop(NULL);
 }
 
