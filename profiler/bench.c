@@ -12,12 +12,13 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing, struct hcp_err *err)
+int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing,
+                   struct hcp_err *err)
 {
     const char *detail = bench->runtime->last_error();
     return hcp_fail(err, HCP_FAILED, "%s: %s: %s%s%s",
-                    bench->provider ? bench->provider->name : "device", doing, hcp_rc_text(rc),
-                    *detail ? ": " : "", detail);
+                    bench->provider ? bench->provider->name : "device", doing,
+                    hcp_rc_text(rc), *detail ? ": " : "", detail);
 }
 
 static int dtype_of(const char *name, int32_t *out, struct hcp_err *err)
@@ -43,8 +44,8 @@ static int grow(struct hcp_bench *b, void **buffer, int64_t *have, int64_t want,
     *have = 0;
     int rc = b->runtime->alloc(buffer, want);
     if (rc != HCP_RC_OK)
-        return hcp_fail(err, HCP_FAILED, "no memory for %.3f GB on the device (%s)", 1e-9 * (double)want,
-                        b->runtime->last_error());
+        return hcp_fail(err, HCP_FAILED, "no memory for %.3f GB on the device (%s)",
+                        1e-9 * (double)want, b->runtime->last_error());
     *have = want;
     return HCP_OK;
 }
@@ -66,19 +67,24 @@ static int grow_pool(struct hcp_bench *b, int64_t want, struct hcp_err *err)
 }
 
 int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *config,
-                   const hcp_runtime *runtime, const hcp_device_ref *device, int64_t cold_bytes,
-                   struct hcp_device_info *info, struct hcp_err *err)
+                   const hcp_runtime *runtime, const hcp_device_ref *device,
+                   int64_t cold_bytes, struct hcp_device_info *info, struct hcp_err *err)
 {
-    struct hcp_bench b = {.runtime = runtime, .device = *device, .cold_bytes = cold_bytes};
+    struct hcp_bench b = {
+        .runtime = runtime, .device = *device, .cold_bytes = cold_bytes};
     char why[900];
-    b.shape = (hcp_attn_problem){
-        .size = sizeof b.shape, .batch = config->batch, .heads = config->heads,
-        .kv_heads = config->kv_heads, .head_dim = config->head_dim, .out_dtype = HCP_FP32,
-        .scale = 1 / sqrt(config->head_dim)};
+    b.shape = (hcp_attn_problem){.size = sizeof b.shape,
+                                 .batch = config->batch,
+                                 .heads = config->heads,
+                                 .kv_heads = config->kv_heads,
+                                 .head_dim = config->head_dim,
+                                 .out_dtype = HCP_FP32,
+                                 .scale = 1 / sqrt(config->head_dim)};
     int rc = dtype_of(config->dtype, &b.shape.dtype, err);
     if (rc != HCP_OK)
         return rc;
-    rc = hcp_registry_open(device, *config->plugin ? config->plugin : NULL, &b.registry, why, sizeof why);
+    rc = hcp_registry_open(device, *config->plugin ? config->plugin : NULL, &b.registry,
+                           why, sizeof why);
     if (rc != HCP_RC_OK)
         return hcp_fail(err, HCP_FAILED, "%s", why);
     hcp_attn_problem typical = b.shape;
@@ -102,7 +108,8 @@ int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *conf
     if (rc != HCP_OK)
         goto fail;
     snprintf(info->provider, sizeof info->provider, "%s", b.provider->name);
-    snprintf(info->provider_version, sizeof info->provider_version, "%s", b.provider->version());
+    snprintf(info->provider_version, sizeof info->provider_version, "%s",
+             b.provider->version());
     *bench = b;
     return HCP_OK;
 fail:
@@ -128,8 +135,8 @@ void hcp_bench_close(struct hcp_bench *bench)
 int hcp_bench_check(struct hcp_bench *bench, char result[64], struct hcp_err *err)
 {
     char why[700];
-    if (hcp_check_kernel(bench->provider, bench->runtime, &bench->device, &bench->shape, result, why,
-                         sizeof why) != 0)
+    if (hcp_check_kernel(bench->provider, bench->runtime, &bench->device, &bench->shape,
+                         result, why, sizeof why) != 0)
         return hcp_fail(err, HCP_FAILED, "%s", why);
     return HCP_OK;
 }
@@ -148,8 +155,9 @@ static int probe(const struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp
             (outputs[i] == b->shape.dtype || p->support.caps & HCP_CAP_OUT_FP32))
             return HCP_OK;
     }
-    return hcp_fail(err, HCP_FAILED, "%s: q_len %lld kv_len %lld%s: %s", b->provider->name,
-                    (long long)p->q_len, (long long)p->kv_len, p->causal ? " causal" : "",
+    return hcp_fail(err, HCP_FAILED, "%s: q_len %lld kv_len %lld%s: %s",
+                    b->provider->name, (long long)p->q_len, (long long)p->kv_len,
+                    p->causal ? " causal" : "",
                     *p->support.reason ? p->support.reason : "not supported");
 }
 
@@ -176,7 +184,8 @@ static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_e
     int64_t lse_bytes = s->batch * s->heads * p->q_len * (int64_t)sizeof(float);
     void *lse = b->lse;
     /* Whole sets, as many as outlast the cache. */
-    rc = grow_pool(b, p->set_bytes * ((b->cold_bytes + p->set_bytes - 1) / p->set_bytes), err);
+    rc = grow_pool(b, p->set_bytes * ((b->cold_bytes + p->set_bytes - 1) / p->set_bytes),
+                   err);
     if (rc == HCP_OK)
         rc = grow(b, &b->o, &b->o_bytes, o_bytes, err);
     if (rc == HCP_OK) {
@@ -198,13 +207,15 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
     struct hcp_bench_plan *p = NULL;
     for (int i = 0; i < HCP_BENCH_PLANS && !p; i++)
         if (bench->plans[i].plan && bench->plans[i].causal == causal &&
-            bench->plans[i].q_len == cell->q_len && bench->plans[i].kv_len == cell->kv_len)
+            bench->plans[i].q_len == cell->q_len &&
+            bench->plans[i].kv_len == cell->kv_len)
             p = &bench->plans[i];
     if (!p) {
         p = &bench->plans[bench->next_plan];
         bench->next_plan = (bench->next_plan + 1) % HCP_BENCH_PLANS;
         bench->provider->plan_destroy(p->plan);
-        *p = (struct hcp_bench_plan){.causal = causal, .q_len = cell->q_len, .kv_len = cell->kv_len};
+        *p = (struct hcp_bench_plan){
+            .causal = causal, .q_len = cell->q_len, .kv_len = cell->kv_len};
         int rc = make_plan(bench, p, err);
         if (rc != HCP_OK) {
             p->plan = NULL;
@@ -218,11 +229,18 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
 
 int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
 {
-    const char *set = bench->pool + (int64_t)(bench->turn++ % (uint64_t)plan->sets) * plan->set_bytes;
-    hcp_attn_args args = {
-        .size = sizeof args, .q = set, .k = set + plan->k_at, .v = set + plan->v_at,
-        .o = bench->o, .lse = bench->lse, .workspace = bench->workspace,
-        .q_len = plan->q_len, .kv_len = plan->kv_len, .diag = plan->problem.diag};
+    const char *set =
+        bench->pool + (int64_t)(bench->turn++ % (uint64_t)plan->sets) * plan->set_bytes;
+    hcp_attn_args args = {.size = sizeof args,
+                          .q = set,
+                          .k = set + plan->k_at,
+                          .v = set + plan->v_at,
+                          .o = bench->o,
+                          .lse = bench->lse,
+                          .workspace = bench->workspace,
+                          .q_len = plan->q_len,
+                          .kv_len = plan->kv_len,
+                          .diag = plan->problem.diag};
     return bench->provider->run(plan->plan, &args, bench->stream);
 }
 
@@ -237,6 +255,6 @@ void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan 
         facts->provider_config[0] = '\0';
     /* Which output it wrote is part of what was timed. */
     size_t n = strlen(facts->provider_config);
-    snprintf(facts->provider_config + n, sizeof facts->provider_config - n, "%sout %s", n ? ", " : "",
-             hcp_dtype_name(plan->problem.out_dtype));
+    snprintf(facts->provider_config + n, sizeof facts->provider_config - n, "%sout %s",
+             n ? ", " : "", hcp_dtype_name(plan->problem.out_dtype));
 }

@@ -15,8 +15,8 @@ struct hcp_bench_plan {
     hcp_attn_problem problem;
     hcp_attn_support support;
     hcp_attn_plan *plan;
-    int64_t set_bytes; /* one set of Q, K, V in the pool */
-    int64_t sets;      /* distinct sets the pool holds; runs go round them */
+    int64_t set_bytes;  /* one set of Q, K, V in the pool */
+    int64_t sets;       /* distinct sets the pool holds; runs go round them */
     int64_t k_at, v_at; /* offsets in a set */
     int by_graph;       /* the device's note how visits time it: 0 not chosen, 1, -1 no */
 };
@@ -30,13 +30,13 @@ struct hcp_bench {
     const hcp_provider *provider;
     hcp_attn_problem shape; /* lengths unset */
     void *stream;
-    int64_t cold_bytes;     /* runs go round at least this much input */
-    char *pool;             /* random normal numbers of the shape's dtype */
+    int64_t cold_bytes; /* runs go round at least this much input */
+    char *pool;         /* random normal numbers of the shape's dtype */
     int64_t pool_bytes;
     void *o, *workspace;
     float *lse;
     int64_t o_bytes, lse_bytes, workspace_bytes;
-    uint64_t turn; /* runs so far: which set is next */
+    uint64_t turn;                                /* runs so far: which set is next */
     struct hcp_bench_plan plans[HCP_BENCH_PLANS]; /* visits of a cell share a plan */
     int next_plan;
 };
@@ -44,8 +44,8 @@ struct hcp_bench {
 /* Opens registry and provider for the config's shape on device and fills the pool.
  * cold_bytes: twice the last cache. info gets provider and version. */
 int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *config,
-                   const hcp_runtime *runtime, const hcp_device_ref *device, int64_t cold_bytes,
-                   struct hcp_device_info *info, struct hcp_err *err);
+                   const hcp_runtime *runtime, const hcp_device_ref *device,
+                   int64_t cold_bytes, struct hcp_device_info *info, struct hcp_err *err);
 void hcp_bench_close(struct hcp_bench *bench);
 
 /* The kernel's conformance set (quick level); as hcp_device_ops.check. */
@@ -57,7 +57,8 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
 /* One run on the next set of inputs; asynchronous on the stream. hcp_rc. */
 int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan);
 /* Fails with what the provider or device says. */
-int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing, struct hcp_err *err);
+int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing,
+                   struct hcp_err *err);
 /* Fills tiles and configuration. */
 void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan *plan,
                      struct hcp_cell_facts *facts);

@@ -24,7 +24,8 @@ static int check_class(const hcp_provider *provider, const hcp_runtime *runtime,
         p.out_dtype = HCP_FP32;
         p.accumulate = 0;
         hcp_problem_set_dense_strides(&p);
-        int rc = hcp_conformance_problem(provider, runtime, device, &p, &c, err, sizeof err);
+        int rc =
+            hcp_conformance_problem(provider, runtime, device, &p, &c, err, sizeof err);
         if (rc != HCP_RC_OK) {
             snprintf(why, why_size, "conformance could not run: %s", err);
             return -1;
@@ -39,15 +40,15 @@ static int check_class(const hcp_provider *provider, const hcp_runtime *runtime,
 }
 
 int hcp_check_kernel(const hcp_provider *provider, const hcp_runtime *runtime,
-                     const hcp_device_ref *device, const hcp_attn_problem *shape, char result[64],
-                     char *why, size_t why_size)
+                     const hcp_device_ref *device, const hcp_attn_problem *shape,
+                     char result[64], char *why, size_t why_size)
 {
     hcp_conformance_summary s;
     char err[300] = "";
     double worst = 0;
     snprintf(result, 64, "failed");
-    int rc = hcp_conformance_run(provider, runtime, device, HCP_CONFORMANCE_QUICK, NULL, NULL, &s, err,
-                                 sizeof err);
+    int rc = hcp_conformance_run(provider, runtime, device, HCP_CONFORMANCE_QUICK, NULL,
+                                 NULL, &s, err, sizeof err);
     if (rc != HCP_RC_OK) {
         snprintf(why, why_size, "conformance could not run: %s", err);
         return -1;

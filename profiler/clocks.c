@@ -28,7 +28,8 @@ static void *symbol(void *library, const char *name)
 
 static void *open_library(void)
 {
-    static const char *const names[] = {"libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+    static const char *const names[] = {"libnvidia-ml.so.1",
+                                        "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
                                         "/usr/lib/wsl/lib/libnvidia-ml.so.1"};
     void *library = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
@@ -40,28 +41,33 @@ hcp_nvml *hcp_nvml_open(const char *uuid, char driver[32], char *why, size_t why
 {
     void *library = open_library();
     if (!library) {
-        snprintf(why, why_size, "NVML (libnvidia-ml.so.1) not found: clocks and power unknown");
+        snprintf(why, why_size,
+                 "NVML (libnvidia-ml.so.1) not found: clocks and power unknown");
         return NULL;
     }
     int (*init)(void) = (int (*)(void))symbol(library, "nvmlInit_v2");
     int (*version)(char *, unsigned) =
         (int (*)(char *, unsigned))symbol(library, "nvmlSystemGetDriverVersion");
     int (*by_uuid)(const char *, nvml_device *) =
-        (int (*)(const char *, nvml_device *))symbol(library, "nvmlDeviceGetHandleByUUID");
+        (int (*)(const char *, nvml_device *))symbol(library,
+                                                     "nvmlDeviceGetHandleByUUID");
     hcp_nvml *n = calloc(1, sizeof *n);
     int rc = !n || !init || !by_uuid ? -1 : init();
     if (rc != 0) {
-        snprintf(why, why_size, "NVML does not start (code %d): clocks and power unknown", rc);
+        snprintf(why, why_size, "NVML does not start (code %d): clocks and power unknown",
+                 rc);
         goto fail;
     }
     n->library = library;
     n->shutdown = (int (*)(void))symbol(library, "nvmlShutdown");
-    n->clock = (int (*)(nvml_device, int, unsigned *))symbol(library, "nvmlDeviceGetClockInfo");
-    n->power = (int (*)(nvml_device, unsigned *))symbol(library, "nvmlDeviceGetPowerUsage");
+    n->clock =
+        (int (*)(nvml_device, int, unsigned *))symbol(library, "nvmlDeviceGetClockInfo");
+    n->power =
+        (int (*)(nvml_device, unsigned *))symbol(library, "nvmlDeviceGetPowerUsage");
     n->energy = (int (*)(nvml_device, unsigned long long *))symbol(
         library, "nvmlDeviceGetTotalEnergyConsumption");
-    n->temperature = (int (*)(nvml_device, int, unsigned *))symbol(library,
-                                                                    "nvmlDeviceGetTemperature");
+    n->temperature = (int (*)(nvml_device, int, unsigned *))symbol(
+        library, "nvmlDeviceGetTemperature");
     n->reasons = (int (*)(nvml_device, unsigned long long *))symbol(
         library, "nvmlDeviceGetCurrentClocksEventReasons");
     if (!n->reasons) /* its name in drivers before 535 */
@@ -71,7 +77,8 @@ hcp_nvml *hcp_nvml_open(const char *uuid, char driver[32], char *why, size_t why
         driver[0] = '\0';
     rc = by_uuid(uuid, &n->device);
     if (rc != 0) {
-        snprintf(why, why_size, "NVML does not know %s (code %d): clocks and power unknown", uuid, rc);
+        snprintf(why, why_size,
+                 "NVML does not know %s (code %d): clocks and power unknown", uuid, rc);
         if (n->shutdown)
             n->shutdown();
         goto fail;
@@ -108,7 +115,8 @@ void hcp_clocks_read(hcp_nvml *nvml, struct hcp_clocks *out)
         out->power_w = value / 1e3;
     if (nvml->energy && nvml->energy(nvml->device, &wide) == 0)
         out->energy_j = (double)wide / 1e3;
-    if (nvml->temperature && nvml->temperature(nvml->device, NVML_TEMPERATURE_GPU, &value) == 0)
+    if (nvml->temperature &&
+        nvml->temperature(nvml->device, NVML_TEMPERATURE_GPU, &value) == 0)
         out->temperature_c = value;
     if (nvml->reasons && nvml->reasons(nvml->device, &wide) == 0)
         out->throttle_reasons = (int64_t)wide;

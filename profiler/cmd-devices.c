@@ -55,12 +55,15 @@ static void try_mps(struct here *here)
         return;
     }
     if (here->n_gpus == 0) {
-        snprintf(s->text, sizeof s->text, "the daemon starts, but there is no CUDA GPU: %.900s",
-                 here->no_gpu);
+        snprintf(s->text, sizeof s->text,
+                 "the daemon starts, but there is no CUDA GPU: %.900s", here->no_gpu);
         hcp_mps_stop(mps);
         return;
     }
-    struct hcp_device_config config = {.batch = 1, .heads = 32, .kv_heads = 8, .head_dim = 128,
+    struct hcp_device_config config = {.batch = 1,
+                                       .heads = 32,
+                                       .kv_heads = 8,
+                                       .head_dim = 128,
                                        .sm_count = here->gpus[0].sm_count};
     hcp_device *device = NULL;
     strcpy(config.spec, "cuda:0");
@@ -71,8 +74,8 @@ static void try_mps(struct here *here)
     snprintf(config.mps_log, sizeof config.mps_log, "%s", hcp_mps_log_dir(mps));
     s->works = hcp_device_worker_ops.open(&config, &device, &err) == HCP_OK;
     if (s->works) {
-        snprintf(s->text, sizeof s->text, "mps:50 gives %d of %d SMs on cuda:0", device->info.sm_seen,
-                 device->info.sm_count);
+        snprintf(s->text, sizeof s->text, "mps:50 gives %d of %d SMs on cuda:0",
+                 device->info.sm_seen, device->info.sm_count);
         device->ops->close(device);
     } else {
         snprintf(s->text, sizeof s->text, "%.1000s", err.text);
@@ -107,8 +110,12 @@ static void try_duty_cycle(struct limiter_state *s)
             clock_gettime(clock, &used);
         double share = 100 * ((double)used.tv_sec + 1e-9 * (double)used.tv_nsec) / wall;
         s->works = share < 55;
-        snprintf(s->text, sizeof s->text, "cpu:50 gave a test process %.1f %% of a core%s", share,
-                 share > 45 ? "" : "; other programs take the rest, measure when the machine is idle");
+        snprintf(
+            s->text, sizeof s->text, "cpu:50 gave a test process %.1f %% of a core%s",
+            share,
+            share > 45
+                ? ""
+                : "; other programs take the rest, measure when the machine is idle");
     }
     hcp_throttle_stop(throttle);
     if (pid > 0) {
@@ -125,7 +132,8 @@ static int look(struct here *here, struct hcp_err *err)
     if (rc != HCP_OK)
         return rc;
     struct hcp_device_info *cpu = &here->cpu;
-    hcp_cpu_describe(cpu->name, cpu->uuid, &cpu->l2_bytes, &cpu->memory_bytes, &here->cores);
+    hcp_cpu_describe(cpu->name, cpu->uuid, &cpu->l2_bytes, &cpu->memory_bytes,
+                     &here->cores);
     hcp_device_slug(cpu->name, cpu->slug, sizeof cpu->slug);
     cpu->sm_count = here->cores;
     try_mps(here);
@@ -164,8 +172,8 @@ static void spec_of(int gpu, char spec[16])
 
 static void print_text(const struct here *here)
 {
-    static const char *const device_columns[] = {"device", "name", "vendor's name", "size", "memory",
-                                                 "driver", "uuid"};
+    static const char *const device_columns[] = {
+        "device", "name", "vendor's name", "size", "memory", "driver", "uuid"};
     static const char *const kernel_columns[] = {"device", "kernel", "version", "usable"};
     static const char *const limiter_columns[] = {"limit", "works", "what was seen"};
     char spec[16];
@@ -211,9 +219,9 @@ static json_t *device_json(const char *spec, int gpu, const struct hcp_device_in
     for (size_t i = 0; i < here->n_kernels; i++) {
         const struct hcp_kernel_info *k = &here->kernels[i];
         if (k->gpu == gpu)
-            json_array_append_new(kernels, json_pack("{s:s, s:s, s:b, s:s}", "name", k->name, "version",
-                                                     k->version, "usable", k->usable, "reason",
-                                                     k->reason));
+            json_array_append_new(
+                kernels, json_pack("{s:s, s:s, s:b, s:s}", "name", k->name, "version",
+                                   k->version, "usable", k->usable, "reason", k->reason));
     }
     json_object_set_new(doc, "device", json_string(spec));
     json_object_set_new(doc, "name", json_string(d->slug));
@@ -222,8 +230,8 @@ static json_t *device_json(const char *spec, int gpu, const struct hcp_device_in
     json_object_set_new(doc, gpu < 0 ? "cores" : "sm_count", json_integer(d->sm_count));
     json_object_set_new(doc, "memory_bytes", json_integer(d->memory_bytes));
     json_object_set_new(doc, "driver", *d->driver ? json_string(d->driver) : json_null());
-    json_object_set_new(doc, "cuda_version", *d->cuda_version ? json_string(d->cuda_version)
-                                                              : json_null());
+    json_object_set_new(doc, "cuda_version",
+                        *d->cuda_version ? json_string(d->cuda_version) : json_null());
     json_object_set_new(doc, "kernels", kernels);
     return doc;
 }
@@ -243,7 +251,8 @@ static void print_json(const struct here *here)
                                               here->duty.works, "text", here->duty.text));
     json_object_set_new(doc, "schema", json_integer(1));
     json_object_set_new(doc, "devices", devices);
-    json_object_set_new(doc, "no_cuda_reason", here->n_gpus ? json_null() : json_string(here->no_gpu));
+    json_object_set_new(doc, "no_cuda_reason",
+                        here->n_gpus ? json_null() : json_string(here->no_gpu));
     json_object_set_new(doc, "limiters", limiters);
     hcp_json_print(doc, stdout);
 }
@@ -251,10 +260,15 @@ static void print_json(const struct here *here)
 int cmd_devices(int argc, char **argv)
 {
     static const struct argp argp = {
-        options, parse, "",
-        "Lists the devices of this machine, the attention kernels on each, and which limits work: "
+        options,
+        parse,
+        "",
+        "Lists the devices of this machine, the attention kernels on each, and which "
+        "limits work: "
         "both limiters are tried, with a private MPS daemon and with a test process.",
-        NULL, NULL, NULL};
+        NULL,
+        NULL,
+        NULL};
     int json = 0;
     struct here here = {0};
     struct hcp_err err = {0};

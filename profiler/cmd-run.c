@@ -10,9 +10,23 @@
 #include "profiler/run.h"
 #include "profiler/worker.h"
 
-enum { OPT_LEVELS = 0x2000, OPT_LIMITS, OPT_Q_LENS, OPT_KV_LENS, OPT_CAUSAL_LENS, OPT_MAX_LEN,
-       OPT_KERNEL, OPT_PROVIDER, OPT_BUDGET, OPT_MAX_CELL, OPT_RETRY, OPT_FRESH, OPT_THROTTLED,
-       OPT_NO_CUPTI, OPT_SEED };
+enum {
+    OPT_LEVELS = 0x2000,
+    OPT_LIMITS,
+    OPT_Q_LENS,
+    OPT_KV_LENS,
+    OPT_CAUSAL_LENS,
+    OPT_MAX_LEN,
+    OPT_KERNEL,
+    OPT_PROVIDER,
+    OPT_BUDGET,
+    OPT_MAX_CELL,
+    OPT_RETRY,
+    OPT_FRESH,
+    OPT_THROTTLED,
+    OPT_NO_CUPTI,
+    OPT_SEED
+};
 
 enum { EXIT_STOPPED = 130 }; /* as a shell reports SIGINT */
 
@@ -33,21 +47,29 @@ struct session {
 static const struct argp_option options[] = {
     {"db", 'd', "FILE", 0, "Database ($HCP_DB, else hcp.db)", 1},
     {"device", 'D', "DEVICE", 0,
-     "cuda, cuda:N, cpu, recorded:FILE or synthetic:SPEC (every CUDA GPU, else this CPU)", 1},
-    {"limits", OPT_LIMITS, "LIST", 0, "Limits: mps:PCT, cpu:PCT, none; comma separated", 1},
-    {"levels", OPT_LEVELS, "LIST", 0, "The same as bare percentages of the device's limiter", 1},
+     "cuda, cuda:N, cpu, recorded:FILE or synthetic:SPEC (every CUDA GPU, else this CPU)",
+     1},
+    {"limits", OPT_LIMITS, "LIST", 0, "Limits: mps:PCT, cpu:PCT, none; comma separated",
+     1},
+    {"levels", OPT_LEVELS, "LIST", 0,
+     "The same as bare percentages of the device's limiter", 1},
     {"q-lens", OPT_Q_LENS, "LIST", 0, "Query lengths of the rectangles, or none", 2},
     {"kv-lens", OPT_KV_LENS, "LIST", 0, "Key lengths of the rectangles, or none", 2},
-    {"causal-lens", OPT_CAUSAL_LENS, "LIST", 0, "Lengths of the causal squares, or none", 2},
-    {"max-len", OPT_MAX_LEN, "N", 0, "Longest length of the lists not given (GPU 64K, CPU 2K)", 2},
+    {"causal-lens", OPT_CAUSAL_LENS, "LIST", 0, "Lengths of the causal squares, or none",
+     2},
+    {"max-len", OPT_MAX_LEN, "N", 0,
+     "Longest length of the lists not given (GPU 64K, CPU 2K)", 2},
     {"kernel", OPT_KERNEL, "FILE.so", 0, "Time the attention kernel of this plug-in", 3},
-    {"provider", OPT_PROVIDER, "NAME", 0, "Time this kernel instead of the first that fits", 3},
+    {"provider", OPT_PROVIDER, "NAME", 0,
+     "Time this kernel instead of the first that fits", 3},
     {"dry-run", 'n', NULL, 0, "Say what would run and how long it takes", 4},
     {"time-budget", OPT_BUDGET, "TIME", 0, "Measure what fits: 90s, 5m, 1h", 4},
-    {"max-cell-time", OPT_MAX_CELL, "TIME", 0, "Leave out cells that take longer (12s)", 4},
+    {"max-cell-time", OPT_MAX_CELL, "TIME", 0, "Leave out cells that take longer (12s)",
+     4},
     {"retry-failed", OPT_RETRY, NULL, 0, "Measure cells again that failed before", 4},
     {"fresh", OPT_FRESH, NULL, 0, "A new run: measure again what is stored already", 4},
-    {"allow-throttled", OPT_THROTTLED, NULL, 0, "Keep samples taken under thermal slowdown", 4},
+    {"allow-throttled", OPT_THROTTLED, NULL, 0,
+     "Keep samples taken under thermal slowdown", 4},
     {"no-cupti", OPT_NO_CUPTI, NULL, 0, "Skip the cross-check of CUDA event times", 4},
     {"seed", OPT_SEED, "N", 0, "Order of the cells (1)", 4},
     {"json", 'j', NULL, 0, "Report as JSON", 5},
@@ -55,7 +77,8 @@ static const struct argp_option options[] = {
 };
 
 /* "90" "90s" "1.5m" "2h" -> seconds. */
-static int parse_duration(const char *text, const char *option, double *out, struct hcp_err *err)
+static int parse_duration(const char *text, const char *option, double *out,
+                          struct hcp_err *err)
 {
     char number[32];
     size_t n = strlen(text);
@@ -66,23 +89,25 @@ static int parse_duration(const char *text, const char *option, double *out, str
     }
     struct hcp_err why;
     snprintf(number, sizeof number, "%.*s", (int)n, text);
-    if (n >= sizeof number || hcp_parse_double(number, out, &why) != HCP_OK || !(*out > 0) ||
-        *out > 1e6)
-        return hcp_fail(err, HCP_USAGE, "%s '%s' is not a time; write 90s, 5m or 1h", option, text);
+    if (n >= sizeof number || hcp_parse_double(number, out, &why) != HCP_OK ||
+        !(*out > 0) || *out > 1e6)
+        return hcp_fail(err, HCP_USAGE, "%s '%s' is not a time; write 90s, 5m or 1h",
+                        option, text);
     *out *= unit;
     return HCP_OK;
 }
 
 /* Limits in full, or bare percentages. */
-static int parse_limits(const char *text, const char *option, int bare, struct hcp_limit_list *list,
-                        struct hcp_err *err)
+static int parse_limits(const char *text, const char *option, int bare,
+                        struct hcp_limit_list *list, struct hcp_err *err)
 {
     for (const char *at = text;; at++) {
         char item[32], full[40], kind[8];
         int32_t value;
         struct hcp_err why;
         size_t len = strcspn(at, ",");
-        snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item - 1), at);
+        snprintf(item, sizeof item, "%.*s",
+                 (int)(len < sizeof item ? len : sizeof item - 1), at);
         if (!*item)
             return hcp_fail(err, HCP_USAGE, "%s '%s' has an empty item", option, text);
         if (!bare && strcmp(item, "none") == 0)
@@ -117,8 +142,8 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         if (r->limits.n > 0)
             return hcp_fail(err, HCP_USAGE, "give --levels or --limits, once");
         r->levels_only = key == OPT_LEVELS;
-        return parse_limits(arg, key == OPT_LEVELS ? "--levels" : "--limits", r->levels_only,
-                            &r->limits, err);
+        return parse_limits(arg, key == OPT_LEVELS ? "--levels" : "--limits",
+                            r->levels_only, &r->limits, err);
     case OPT_Q_LENS:
         r->q_given = 1;
         return hcp_grid_lens(arg, "--q-lens", &r->grid.q, &r->grid.n_q, err);
@@ -127,7 +152,8 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         return hcp_grid_lens(arg, "--kv-lens", &r->grid.kv, &r->grid.n_kv, err);
     case OPT_CAUSAL_LENS:
         r->causal_given = 1;
-        return hcp_grid_lens(arg, "--causal-lens", &r->grid.causal, &r->grid.n_causal, err);
+        return hcp_grid_lens(arg, "--causal-lens", &r->grid.causal, &r->grid.n_causal,
+                             err);
     case OPT_MAX_LEN:
         return hcp_parse_len(arg, 1, &r->max_len, err);
     case OPT_KERNEL:
@@ -204,7 +230,8 @@ static void print_cells(const struct hcp_sweep *run, hcp_table *table)
                 continue;
             hcp_table_row(table);
             hcp_table_cell(table, "%s", run->info.slug);
-            hcp_table_cell(table, "%s", *run->levels[i].limit ? run->levels[i].limit : "none");
+            hcp_table_cell(table, "%s",
+                           *run->levels[i].limit ? run->levels[i].limit : "none");
             hcp_table_cell(table, "%s", c->causal ? "causal" : "full");
             hcp_table_cell(table, "%lld", (long long)c->q_len);
             hcp_table_cell(table, "%lld", (long long)c->kv_len);
@@ -214,8 +241,8 @@ static void print_cells(const struct hcp_sweep *run, hcp_table *table)
 
 static hcp_table *dry_table(void)
 {
-    static const char *const columns[] = {"device", "limit", "mask", "q_len", "kv_len",
-                                          "expected_ms"};
+    static const char *const columns[] = {"device", "limit",  "mask",
+                                          "q_len",  "kv_len", "expected_ms"};
     hcp_table *table = hcp_table_new();
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         hcp_table_column(table, columns[i], i > 2);
@@ -229,24 +256,33 @@ static void explain(const struct hcp_sweep *run)
     for (size_t i = 0; i < run->n_levels; i++) {
         const struct hcp_level *l = &run->levels[i];
         if (*l->error)
-            fprintf(stderr, "hcp-profile: %s@%s: %s\n", run->info.slug, *l->limit ? l->limit : "none",
-                    l->error);
+            fprintf(stderr, "hcp-profile: %s@%s: %s\n", run->info.slug,
+                    *l->limit ? l->limit : "none", l->error);
         slow += l->counts[HCP_CELL_SLOW];
         no_time += l->counts[HCP_CELL_NO_TIME];
         failed += l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED];
         missing += l->counts[HCP_CELL_MISSING];
     }
     if (slow > 0)
-        fprintf(stderr, "hcp-profile: %d cells left out: they would take longer than %g s each "
-                "(--max-cell-time)\n", slow, run->max_cell_s);
+        fprintf(stderr,
+                "hcp-profile: %d cells left out: they would take longer than %g s each "
+                "(--max-cell-time)\n",
+                slow, run->max_cell_s);
     if (no_time > 0)
-        fprintf(stderr, "hcp-profile: %d cells left out by --time-budget; the same command measures "
-                "them next\n", no_time);
+        fprintf(
+            stderr,
+            "hcp-profile: %d cells left out by --time-budget; the same command measures "
+            "them next\n",
+            no_time);
     if (missing > 0)
-        fprintf(stderr, "hcp-profile: %d cells are not in the recording and stay missing\n", missing);
+        fprintf(stderr,
+                "hcp-profile: %d cells are not in the recording and stay missing\n",
+                missing);
     if (failed > 0)
-        fprintf(stderr, "hcp-profile: %d cells failed; 'hcp-profile show --cells' says why, "
-                "--retry-failed measures them again\n", failed);
+        fprintf(stderr,
+                "hcp-profile: %d cells failed; 'hcp-profile show --cells' says why, "
+                "--retry-failed measures them again\n",
+                failed);
 }
 
 static int open_db(struct session *s, struct hcp_err *err)
@@ -267,8 +303,11 @@ static int measure(struct session *s, struct hcp_sweep *run)
     for (size_t i = 0; i < run->n_levels; i++)
         got += run->levels[i].counts[HCP_CELL_OK] + run->levels[i].counts[HCP_CELL_KEPT];
     if (hcp_worker_stop) {
-        fprintf(stderr, "hcp-profile: stopped; every finished cell is in %s, the same command goes on "
-                "from there\n", hcp_db_path(s->db));
+        fprintf(stderr,
+                "hcp-profile: stopped; every finished cell is in %s, the same command "
+                "goes on "
+                "from there\n",
+                hcp_db_path(s->db));
         rc = EXIT_STOPPED;
     } else if (rc != HCP_OK) {
         rc = hcp_cli_report(&err);
@@ -325,8 +364,10 @@ static int sweep_gpus(struct session *s, int *n_gpus, char reason[512])
     if (device && device[4] == ':') {
         rc = hcp_parse_int(device + 5, "--device cuda:N", 0, 1024, &only, &err);
         if (rc == HCP_OK && n > 0 && only >= (int64_t)n)
-            rc = hcp_fail(&err, HCP_FAILED, "no device cuda:%lld: there are %zu ('hcp-profile devices' "
-                          "lists them)", (long long)only, n);
+            rc = hcp_fail(&err, HCP_FAILED,
+                          "no device cuda:%lld: there are %zu ('hcp-profile devices' "
+                          "lists them)",
+                          (long long)only, n);
     }
     if (rc == HCP_OK && device && n == 0)
         rc = hcp_fail(&err, HCP_FAILED, "no CUDA GPU: %s", reason);
@@ -372,13 +413,18 @@ static void print(struct session *s, int rc)
 
 int cmd_run(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&hcp_shape_argp, 0, "Shape of the attention:", 10},
-                                                 {0}};
+    static const struct argp_child children[] = {
+        {&hcp_shape_argp, 0, "Shape of the attention:", 10}, {0}};
     static const struct argp argp = {
-        options, parse, "",
-        "Measures attention blocks on a device at several limits and stores every cell as it is "
+        options,
+        parse,
+        "",
+        "Measures attention blocks on a device at several limits and stores every cell "
+        "as it is "
         "finished; the same command goes on after an interruption.",
-        children, NULL, NULL};
+        children,
+        NULL,
+        NULL};
     struct args a = {0};
     struct hcp_err err = {0};
     hcp_shape_defaults(&a.run.shape);

@@ -29,8 +29,8 @@ static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *size, size_t *max_rec
     *buffer = p;
 }
 
-static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size,
-                                 size_t valid)
+static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer,
+                                 size_t size, size_t valid)
 {
     CUpti_Activity *record = NULL;
     size_t lost = 0;
@@ -50,9 +50,9 @@ static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t *bu
 
 int hcp_cupti_open(char *why, size_t why_size)
 {
-    static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so",
-                                        HCP_CUDA_LIBDIR "/libcupti.so",
-                                        HCP_CUDA_LIBDIR "/../extras/CUPTI/lib64/libcupti.so"};
+    static const char *const names[] = {
+        "libcupti.so.13", "libcupti.so.12", "libcupti.so", HCP_CUDA_LIBDIR "/libcupti.so",
+        HCP_CUDA_LIBDIR "/../extras/CUPTI/lib64/libcupti.so"};
     void *library = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -63,8 +63,10 @@ int hcp_cupti_open(char *why, size_t why_size)
     typedef CUptiResult (*register_fn)(CUpti_BuffersCallbackRequestFunc,
                                        CUpti_BuffersCallbackCompleteFunc);
     register_fn callbacks = (register_fn)dlsym(library, "cuptiActivityRegisterCallbacks");
-    cupti.enable = (CUptiResult(*)(CUpti_ActivityKind))dlsym(library, "cuptiActivityEnable");
-    cupti.disable = (CUptiResult(*)(CUpti_ActivityKind))dlsym(library, "cuptiActivityDisable");
+    cupti.enable =
+        (CUptiResult(*)(CUpti_ActivityKind))dlsym(library, "cuptiActivityEnable");
+    cupti.disable =
+        (CUptiResult(*)(CUpti_ActivityKind))dlsym(library, "cuptiActivityDisable");
     cupti.flush = (CUptiResult(*)(uint32_t))dlsym(library, "cuptiActivityFlushAll");
     cupti.next = (CUptiResult(*)(uint8_t *, size_t, CUpti_Activity **))dlsym(
         library, "cuptiActivityGetNextRecord");
@@ -72,7 +74,8 @@ int hcp_cupti_open(char *why, size_t why_size)
         library, "cuptiActivityGetNumDroppedRecords");
     if (!callbacks || !cupti.enable || !cupti.disable || !cupti.flush || !cupti.next ||
         callbacks(give_buffer, take_buffer) != CUPTI_SUCCESS) {
-        snprintf(why, why_size, "libcupti.so does not start: event times have no cross-check");
+        snprintf(why, why_size,
+                 "libcupti.so does not start: event times have no cross-check");
         return -1; /* stays loaded: it may hold callbacks */
     }
     return 0;

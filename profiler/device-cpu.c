@@ -59,8 +59,8 @@ static int64_t last_level_cache(void)
     return best > 0 ? best : 32 << 20;
 }
 
-void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes, int64_t *memory_bytes,
-                      int *cores)
+void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes,
+                      int64_t *memory_bytes, int *cores)
 {
     char line[256], machine[128] = "";
     *name = '\0';
@@ -69,7 +69,8 @@ void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes, int64_t 
         if (strncmp(line, "model name", 10) != 0 || !strchr(line, ':'))
             continue;
         const char *at = strchr(line, ':') + 1;
-        snprintf(name, 96, "%.*s", (int)strcspn(at + strspn(at, " \t"), "\n"), at + strspn(at, " \t"));
+        snprintf(name, 96, "%.*s", (int)strcspn(at + strspn(at, " \t"), "\n"),
+                 at + strspn(at, " \t"));
     }
     if (f)
         fclose(f);
@@ -89,7 +90,8 @@ void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes, int64_t 
     *cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static int cpu_open(const struct hcp_device_config *config, hcp_device **out, struct hcp_err *err)
+static int cpu_open(const struct hcp_device_config *config, hcp_device **out,
+                    struct hcp_err *err)
 {
     char kind[8] = "";
     int32_t percent = 0;
@@ -97,7 +99,8 @@ static int cpu_open(const struct hcp_device_config *config, hcp_device **out, st
     if (rc != HCP_OK)
         return rc;
     if (*kind && strcmp(kind, "cpu") != 0)
-        return hcp_fail(err, HCP_USAGE, "limit '%s' is not one of a CPU; use cpu:PCT", config->limit);
+        return hcp_fail(err, HCP_USAGE, "limit '%s' is not one of a CPU; use cpu:PCT",
+                        config->limit);
     struct cpu_device *d = calloc(1, sizeof *d);
     if (!d)
         return hcp_fail(err, HCP_FAILED, "out of memory");
@@ -105,7 +108,8 @@ static int cpu_open(const struct hcp_device_config *config, hcp_device **out, st
     d->percent = *kind ? percent : 100;
     struct hcp_device_info *info = &d->base.info;
     int cores;
-    hcp_cpu_describe(info->name, info->uuid, &info->l2_bytes, &info->memory_bytes, &cores);
+    hcp_cpu_describe(info->name, info->uuid, &info->l2_bytes, &info->memory_bytes,
+                     &cores);
     hcp_device_slug(info->name, info->slug, sizeof info->slug);
     strcpy(info->origin, "measured");
     strcpy(info->limit_kind, "cpu");
@@ -113,7 +117,8 @@ static int cpu_open(const struct hcp_device_config *config, hcp_device **out, st
     info->sm_seen = 1; /* the kernel's one thread */
     info->peak_tflops = NAN;
     hcp_device_ref ref = {.size = sizeof ref, .kind = HCP_DEVICE_CPU, .sm_count = 1};
-    rc = hcp_bench_open(&d->bench, config, hcp_runtime_cpu(), &ref, 2 * info->l2_bytes, info, err);
+    rc = hcp_bench_open(&d->bench, config, hcp_runtime_cpu(), &ref, 2 * info->l2_bytes,
+                        info, err);
     if (rc != HCP_OK) {
         free(d);
         return rc;
@@ -127,7 +132,8 @@ static int cpu_check(hcp_device *device, char result[64], struct hcp_err *err)
     return hcp_bench_check(&((struct cpu_device *)device)->bench, result, err);
 }
 
-static int cpu_prepare(hcp_device *device, const struct hcp_cell_request *cell, struct hcp_err *err)
+static int cpu_prepare(hcp_device *device, const struct hcp_cell_request *cell,
+                       struct hcp_err *err)
 {
     struct cpu_device *d = (struct cpu_device *)device;
     d->runs = 1;
@@ -211,7 +217,8 @@ static int cpu_time(hcp_device *device, const struct hcp_cell_request *cell,
     double share = 100 * cpu_ms / wall_ms;
     if (d->percent < 100 && share > 1.5 * d->percent) {
         hcp_samples_free(&s);
-        return hcp_fail(err, HCP_FAILED, "limit cpu:%d not proven: the kernel had %.1f %% of a core",
+        return hcp_fail(err, HCP_FAILED,
+                        "limit cpu:%d not proven: the kernel had %.1f %% of a core",
                         d->percent, share);
     }
     if (fabs(share - d->percent) > 0.1 * d->percent) {
@@ -219,11 +226,12 @@ static int cpu_time(hcp_device *device, const struct hcp_cell_request *cell,
         for (int i = 0; i < s.n; i++)
             s.ms[i] = 100 * cpu[i] / d->percent;
         snprintf(facts->note, sizeof facts->note,
-                 "machine busy, %.0f %% of a core: CPU time scaled to the limit; ", share);
+                 "machine busy, %.0f %% of a core: CPU time scaled to the limit; ",
+                 share);
     }
     size_t n = strlen(facts->note);
-    snprintf(facts->note + n, sizeof facts->note - n, "a sample is the mean of %d run%s", d->runs,
-             d->runs == 1 ? "" : "s");
+    snprintf(facts->note + n, sizeof facts->note - n, "a sample is the mean of %d run%s",
+             d->runs, d->runs == 1 ? "" : "s");
     strcpy(facts->stop_reason, s.stop_reason);
     facts->n = s.n;
     *samples = s.ms;

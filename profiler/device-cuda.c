@@ -46,7 +46,8 @@ struct cuda_device {
     char note[160];
 };
 
-static int cuda_fail(struct cuda_device *d, cudaError_t code, const char *doing, struct hcp_err *err)
+static int cuda_fail(struct cuda_device *d, cudaError_t code, const char *doing,
+                     struct hcp_err *err)
 {
     char text[600];
     cudaGetLastError();
@@ -55,7 +56,8 @@ static int cuda_fail(struct cuda_device *d, cudaError_t code, const char *doing,
                     hcp_cuda_explain(code, text, sizeof text));
 }
 
-static int bench_fail(struct cuda_device *d, int rc, const char *doing, struct hcp_err *err)
+static int bench_fail(struct cuda_device *d, int rc, const char *doing,
+                      struct hcp_err *err)
 {
     if (rc == HCP_RC_DEVICE)
         d->base.lost = 1;
@@ -76,11 +78,12 @@ static void fill_info(const hcp_cuda_info *cuda, struct hcp_device_info *info)
     info->l2_bytes = cuda->l2_bytes;
     snprintf(info->driver, sizeof info->driver, "CUDA %d.%d", cuda->driver_version / 1000,
              cuda->driver_version % 1000 / 10);
-    snprintf(info->cuda_version, sizeof info->cuda_version, "%d.%d", cuda->runtime_version / 1000,
-             cuda->runtime_version % 1000 / 10);
+    snprintf(info->cuda_version, sizeof info->cuda_version, "%d.%d",
+             cuda->runtime_version / 1000, cuda->runtime_version % 1000 / 10);
 }
 
-int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason, size_t reason_size)
+int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason,
+                  size_t reason_size)
 {
     int count = 0;
     *infos = NULL;
@@ -113,21 +116,25 @@ static int prove_limit(const struct hcp_device_config *config, const hcp_cuda_in
     if (rc != HCP_OK)
         return rc;
     if (!*kind && cuda->mps_enabled)
-        return hcp_fail(err, HCP_FAILED, "the whole device is asked for, but this process is a client of "
+        return hcp_fail(err, HCP_FAILED,
+                        "the whole device is asked for, but this process is a client of "
                         "an MPS daemon");
     if (!*kind)
         return HCP_OK;
     if (strcmp(kind, "mps") != 0)
-        return hcp_fail(err, HCP_USAGE, "limit '%s' is not one of a CUDA GPU; use mps:PCT", config->limit);
+        return hcp_fail(err, HCP_USAGE,
+                        "limit '%s' is not one of a CUDA GPU; use mps:PCT",
+                        config->limit);
     if (config->sm_count > 0)
         info->sm_count = config->sm_count;
-    return hcp_mps_prove(percent, cuda->mps_enabled, cuda->sm_count, info->sm_count, config->mps_pipe,
-                         config->mps_log, err);
+    return hcp_mps_prove(percent, cuda->mps_enabled, cuda->sm_count, info->sm_count,
+                         config->mps_pipe, config->mps_log, err);
 }
 
 static int make_tools(struct cuda_device *d, struct hcp_err *err)
 {
-    cudaError_t e = cudaHostAlloc((void **)&d->hold, 2 * sizeof *d->hold, cudaHostAllocMapped);
+    cudaError_t e =
+        cudaHostAlloc((void **)&d->hold, 2 * sizeof *d->hold, cudaHostAllocMapped);
     if (e == cudaSuccess)
         d->hold[0] = d->hold[1] = 0;
     for (int i = 0; i < 2 * EVENTS && e == cudaSuccess; i++)
@@ -137,11 +144,13 @@ static int make_tools(struct cuda_device *d, struct hcp_err *err)
 
 static void cuda_close(hcp_device *device);
 
-static int cuda_open(const struct hcp_device_config *config, hcp_device **out, struct hcp_err *err)
+static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
+                     struct hcp_err *err)
 {
     const char *at = strchr(config->spec, ':');
     int64_t ordinal = 0;
-    if (at && !*config->device_uuid && hcp_parse_int(at + 1, "cuda:N", 0, 1024, &ordinal, err) != HCP_OK)
+    if (at && !*config->device_uuid &&
+        hcp_parse_int(at + 1, "cuda:N", 0, 1024, &ordinal, err) != HCP_OK)
         return HCP_USAGE;
     hcp_device_ref ref = {.size = sizeof ref};
     hcp_cuda_info cuda = {.size = sizeof cuda};
@@ -161,7 +170,8 @@ static int cuda_open(const struct hcp_device_config *config, hcp_device **out, s
     if (rc == HCP_OK && runtime->select((int)ordinal) != HCP_RC_OK)
         rc = hcp_fail(err, HCP_FAILED, "%s", runtime->last_error());
     if (rc == HCP_OK)
-        rc = hcp_bench_open(&d->bench, config, runtime, &ref, 2 * cuda.l2_bytes, info, err);
+        rc = hcp_bench_open(&d->bench, config, runtime, &ref, 2 * cuda.l2_bytes, info,
+                            err);
     if (rc != HCP_OK) {
         free(d);
         return rc;
@@ -197,7 +207,8 @@ static void drop_graphs(struct cuda_device *d)
     d->n_graphs = d->nodes = d->graph_turn = 0;
 }
 
-static int cuda_prepare(hcp_device *device, const struct hcp_cell_request *cell, struct hcp_err *err)
+static int cuda_prepare(hcp_device *device, const struct hcp_cell_request *cell,
+                        struct hcp_err *err)
 {
     struct cuda_device *d = (struct cuda_device *)device;
     drop_graphs(d);
@@ -212,7 +223,9 @@ static int cuda_prepare(hcp_device *device, const struct hcp_cell_request *cell,
 static int hold(struct cuda_device *d, struct hcp_err *err)
 {
     int e = hcp_spin_launch(d->hold, ++d->ticket, HOLD_LIMIT_NS, d->hold + 1, d->stream);
-    return e == cudaSuccess ? HCP_OK : cuda_fail(d, (cudaError_t)e, "launch the holding kernel", err);
+    return e == cudaSuccess
+               ? HCP_OK
+               : cuda_fail(d, (cudaError_t)e, "launch the holding kernel", err);
 }
 
 static int release(struct cuda_device *d, struct hcp_err *err)
@@ -223,7 +236,9 @@ static int release(struct cuda_device *d, struct hcp_err *err)
         return cuda_fail(d, e, "finish the kernel", err);
     if (*(volatile int *)(d->hold + 1) > 0) {
         d->hold[1] = 0;
-        return hcp_fail(err, HCP_FAILED, "a held launch timed out: the kernel waits for the host in run()");
+        return hcp_fail(
+            err, HCP_FAILED,
+            "a held launch timed out: the kernel waits for the host in run()");
     }
     return HCP_OK;
 }
@@ -299,7 +314,8 @@ static int first_runs(struct cuda_device *d, double *ms, struct hcp_err *err)
 static int capture(struct cuda_device *d, int nodes)
 {
     cudaGraph_t graph = NULL;
-    if (cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+    if (cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal) !=
+        cudaSuccess)
         return 0;
     int rc = HCP_RC_OK;
     for (int i = 0; i < nodes && rc == HCP_RC_OK; i++)
@@ -346,7 +362,8 @@ static int make_graphs(struct cuda_device *d, struct hcp_err *err)
 
 /* Three launches with CUPTI watching, after the timing: its kernel time, and a word
  * when it and the events differ. */
-static void cross_check(struct cuda_device *d, double event_ms, struct hcp_cell_facts *facts)
+static void cross_check(struct cuda_device *d, double event_ms,
+                        struct hcp_cell_facts *facts)
 {
     enum { RUNS = 3 };
     int kernels = 0, dropped = 0;
@@ -364,16 +381,19 @@ static void cross_check(struct cuda_device *d, double event_ms, struct hcp_cell_
         return;
     size_t n = strlen(facts->note);
     if (kernels == 0 || kernels % RUNS != 0 || dropped > 0) {
-        snprintf(facts->note + n, sizeof facts->note - n, "%sCUPTI lost records: %d kernels of %d runs",
-                 n ? "; " : "", kernels, RUNS);
+        snprintf(facts->note + n, sizeof facts->note - n,
+                 "%sCUPTI lost records: %d kernels of %d runs", n ? "; " : "", kernels,
+                 RUNS);
         return;
     }
     facts->cupti_ms = total_ms / RUNS;
     double off = (event_ms - facts->cupti_ms) / facts->cupti_ms;
     if (fabs(off) > 0.02)
-        snprintf(facts->note + n, sizeof facts->note - n, "%s%s %+.1f %% from CUPTI's %.5g ms in %d "
-                 "kernel%s a run", n ? "; " : "", facts->method, 100 * off, facts->cupti_ms,
-                 kernels / RUNS, kernels == RUNS ? "" : "s");
+        snprintf(facts->note + n, sizeof facts->note - n,
+                 "%s%s %+.1f %% from CUPTI's %.5g ms in %d "
+                 "kernel%s a run",
+                 n ? "; " : "", facts->method, 100 * off, facts->cupti_ms, kernels / RUNS,
+                 kernels == RUNS ? "" : "s");
 }
 
 static double quick_median(const struct hcp_samples *s)
@@ -397,7 +417,8 @@ static void fill_clocks(const struct cuda_device *d, const struct hcp_clocks *be
     facts->power_w = after->power_w;
     if (before->throttle_reasons >= 0 && after->throttle_reasons >= 0)
         /* Bit 0 is "idle", true before any cell. */
-        facts->throttle_reasons = (before->throttle_reasons | after->throttle_reasons) & ~(int64_t)1;
+        facts->throttle_reasons =
+            (before->throttle_reasons | after->throttle_reasons) & ~(int64_t)1;
     /* The counter moves every 20 to 100 ms: over less it says nothing. Energy of one
      * run is power times its time. */
     if (busy_s >= 0.3 && after->energy_j > before->energy_j) {
@@ -430,14 +451,17 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
         if (rc != HCP_OK)
             return rc;
         bad = before.throttle_reasons < 0 || after.throttle_reasons < 0
-                  ? 0 : (before.throttle_reasons | after.throttle_reasons) & HCP_THROTTLE_REJECT;
+                  ? 0
+                  : (before.throttle_reasons | after.throttle_reasons) &
+                        HCP_THROTTLE_REJECT;
         if (!bad || d->allow_throttled)
             break;
         hcp_samples_free(&s);
         if (try == 2)
-            return hcp_fail(err, HCP_FAILED, "all samples throttled (reasons 0x%llx, %.0f C): cool the "
-                            "GPU, or keep them with --allow-throttled", (unsigned long long)bad,
-                            after.temperature_c);
+            return hcp_fail(err, HCP_FAILED,
+                            "all samples throttled (reasons 0x%llx, %.0f C): cool the "
+                            "GPU, or keep them with --allow-throttled",
+                            (unsigned long long)bad, after.temperature_c);
         struct timespec cool = {2, 0};
         nanosleep(&cool, NULL);
     }

@@ -125,8 +125,9 @@ static void keep_one_kernel(struct cell_list *list)
     for (size_t i = 0; i < list->n; i++) {
         size_t count = 0;
         for (size_t k = 0; k < list->n; k++)
-            count += strcmp(list->cells[k].key.provider, list->cells[i].key.provider) == 0 &&
-                     strcmp(list->cells[k].key.device, list->cells[i].key.device) == 0;
+            count +=
+                strcmp(list->cells[k].key.provider, list->cells[i].key.provider) == 0 &&
+                strcmp(list->cells[k].key.device, list->cells[i].key.device) == 0;
         if (count > best_n) {
             best_n = count;
             best = &list->cells[i].key;
@@ -135,7 +136,8 @@ static void keep_one_kernel(struct cell_list *list)
     struct hcp_key key = best ? *best : (struct hcp_key){0};
     for (size_t i = 0; i < list->n; i++) {
         struct hcp_cell *c = &list->cells[i];
-        if (strcmp(c->key.provider, key.provider) == 0 && strcmp(c->key.device, key.device) == 0)
+        if (strcmp(c->key.provider, key.provider) == 0 &&
+            strcmp(c->key.device, key.device) == 0)
             list->cells[kept++] = *c;
         else
             free(c->raw_ms);
@@ -152,12 +154,15 @@ static int load(const struct hcp_device_config *config, struct cell_list *list,
     if (rc == HCP_OK && list->out_of_memory)
         rc = hcp_fail(err, HCP_FAILED, "out of memory reading %s", file);
     if (rc == HCP_OK && list->n == 0)
-        rc = hcp_fail(err, HCP_NO_ANSWER, "%s has no cell of %d/%d heads, head dim %d, %s, batch %d%s%s%s",
-                      file, (int)config->heads, (int)config->kv_heads, (int)config->head_dim,
-                      config->dtype, (int)config->batch, *config->provider ? ", kernel " : "",
-                      config->provider,
-                      list->other_shapes ? "; it has others: give --heads, --kv-heads, --head-dim, --dtype"
-                                         : "");
+        rc = hcp_fail(
+            err, HCP_NO_ANSWER,
+            "%s has no cell of %d/%d heads, head dim %d, %s, batch %d%s%s%s", file,
+            (int)config->heads, (int)config->kv_heads, (int)config->head_dim,
+            config->dtype, (int)config->batch, *config->provider ? ", kernel " : "",
+            config->provider,
+            list->other_shapes
+                ? "; it has others: give --heads, --kv-heads, --head-dim, --dtype"
+                : "");
     if (rc != HCP_OK) {
         free_cells(list->cells, list->n);
         return rc;
@@ -166,8 +171,8 @@ static int load(const struct hcp_device_config *config, struct cell_list *list,
     return HCP_OK;
 }
 
-int hcp_recorded_cells(const struct hcp_device_config *config, struct hcp_cell **cells, size_t *n,
-                       struct hcp_err *err)
+int hcp_recorded_cells(const struct hcp_device_config *config, struct hcp_cell **cells,
+                       size_t *n, struct hcp_err *err)
 {
     struct cell_list list;
     int rc = load(config, &list, err);
@@ -201,7 +206,8 @@ static int recorded_open(const struct hcp_device_config *config, hcp_device **ou
     strcpy(info->name, first->device_name);
     strcpy(info->uuid, first->device_uuid);
     /* What was synthetic when it was recorded stays synthetic. */
-    strcpy(info->origin, strcmp(first->origin, "synthetic") == 0 ? "synthetic" : "recorded");
+    strcpy(info->origin,
+           strcmp(first->origin, "synthetic") == 0 ? "synthetic" : "recorded");
     char kind[8] = "";
     int32_t value;
     for (size_t i = 0; i < list.n && !*kind; i++)
@@ -252,7 +258,8 @@ static int recorded_prepare(hcp_device *device, const struct hcp_cell_request *c
 
 /* Where only the summary was recorded, the samples are what it can be told by. */
 static int recorded_time(hcp_device *device, const struct hcp_cell_request *request,
-                         struct hcp_cell_facts *facts, double **samples, struct hcp_err *err)
+                         struct hcp_cell_facts *facts, double **samples,
+                         struct hcp_err *err)
 {
     const struct hcp_cell *c = ((struct recorded *)device)->cell;
     (void)request;
@@ -278,8 +285,8 @@ static int recorded_time(hcp_device *device, const struct hcp_cell_request *requ
     facts->throttle_reasons = c->throttle_reasons;
     facts->tile_q = c->tile_q;
     facts->tile_kv = c->tile_kv;
-    snprintf(facts->note, sizeof facts->note, "replay of run %s%s%.190s", c->run_uid, *c->note ? "; " : "",
-             c->note);
+    snprintf(facts->note, sizeof facts->note, "replay of run %s%s%.190s", c->run_uid,
+             *c->note ? "; " : "", c->note);
     return HCP_OK;
 }
 

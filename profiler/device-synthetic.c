@@ -35,17 +35,24 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
         int64_t *integer;
         double min, max;
     } const fields[] = {
-        {"a", &m->a, NULL, 0, 1}, {"b", &m->b, NULL, 0, 1e3}, {"c", &m->c, NULL, 0, 1e3},
-        {"f", &m->f, NULL, 0, 1e6}, {"noise", &m->noise, NULL, 0, 0.5},
-        {"tile_q", NULL, &m->tile_q, 1, 65536}, {"tile_kv", NULL, &m->tile_kv, 1, 65536},
-        {"sms", NULL, &m->sms, 1, 4096}, {"seed", NULL, &m->seed, 0, 1e15},
-        {"samples", NULL, &m->samples, 1, 1000}, {"delay", NULL, &m->delay_ms, 0, 60000},
+        {"a", &m->a, NULL, 0, 1},
+        {"b", &m->b, NULL, 0, 1e3},
+        {"c", &m->c, NULL, 0, 1e3},
+        {"f", &m->f, NULL, 0, 1e6},
+        {"noise", &m->noise, NULL, 0, 0.5},
+        {"tile_q", NULL, &m->tile_q, 1, 65536},
+        {"tile_kv", NULL, &m->tile_kv, 1, 65536},
+        {"sms", NULL, &m->sms, 1, 4096},
+        {"seed", NULL, &m->seed, 0, 1e15},
+        {"samples", NULL, &m->samples, 1, 1000},
+        {"delay", NULL, &m->delay_ms, 0, 60000},
         {"fail_q", NULL, &m->fail_q, 0, 1 << 30},
     };
     if (strcmp(key, "name") == 0) {
         hcp_device_slug(value, name, 64);
         if (!*name)
-            return hcp_fail(err, HCP_USAGE, "synthetic: name '%s' has no letter or digit", value);
+            return hcp_fail(err, HCP_USAGE, "synthetic: name '%s' has no letter or digit",
+                            value);
         return HCP_OK;
     }
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -55,30 +62,36 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
         struct hcp_err why;
         if (hcp_parse_double(value, &v, &why) != HCP_OK)
             return hcp_fail(err, HCP_USAGE, "synthetic: %s: %s", key, why.text);
-        if (v < fields[i].min || v > fields[i].max || (fields[i].integer && v != floor(v)))
-            return hcp_fail(err, HCP_USAGE, "synthetic: %s=%s is not %s from %g to %g", key, value,
-                            fields[i].integer ? "a whole number" : "a number", fields[i].min,
-                            fields[i].max);
+        if (v < fields[i].min || v > fields[i].max ||
+            (fields[i].integer && v != floor(v)))
+            return hcp_fail(err, HCP_USAGE, "synthetic: %s=%s is not %s from %g to %g",
+                            key, value, fields[i].integer ? "a whole number" : "a number",
+                            fields[i].min, fields[i].max);
         if (fields[i].integer)
             *fields[i].integer = (int64_t)v;
         else
             *fields[i].real = v;
         return HCP_OK;
     }
-    return hcp_fail(err, HCP_USAGE,
-                    "synthetic: unknown key '%s'; known: name a b c f noise seed samples tile_q "
-                    "tile_kv sms delay fail_q (see hcp-profile(1))", key);
+    return hcp_fail(
+        err, HCP_USAGE,
+        "synthetic: unknown key '%s'; known: name a b c f noise seed samples tile_q "
+        "tile_kv sms delay fail_q (see hcp-profile(1))",
+        key);
 }
 
-static int parse_spec(struct synthetic *m, char *name, const char *text, struct hcp_err *err)
+static int parse_spec(struct synthetic *m, char *name, const char *text,
+                      struct hcp_err *err)
 {
     char copy[1024];
     if (strlen(text) >= sizeof copy)
-        return hcp_fail(err, HCP_USAGE, "synthetic: specification longer than %zu characters",
+        return hcp_fail(err, HCP_USAGE,
+                        "synthetic: specification longer than %zu characters",
                         sizeof copy - 1);
     strcpy(copy, text);
     char *rest = NULL;
-    for (char *item = strtok_r(copy, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
+    for (char *item = strtok_r(copy, ",", &rest); item;
+         item = strtok_r(NULL, ",", &rest)) {
         char *value = strchr(item, '=');
         if (!value || value == item || !value[1])
             return hcp_fail(err, HCP_USAGE, "synthetic: '%s' is not KEY=VALUE", item);
@@ -88,7 +101,8 @@ static int parse_spec(struct synthetic *m, char *name, const char *text, struct 
             return rc;
     }
     if (m->a == 0 && m->b == 0 && m->c == 0 && m->f == 0)
-        return hcp_fail(err, HCP_USAGE, "synthetic: a, b, c and f are all 0: no time would pass");
+        return hcp_fail(err, HCP_USAGE,
+                        "synthetic: a, b, c and f are all 0: no time would pass");
     return HCP_OK;
 }
 
@@ -142,8 +156,8 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
     info->peak_tflops = NAN;
     strcpy(info->provider, "synthetic");
     /* The coefficients are the version: other coefficients, other rows. */
-    snprintf(info->provider_version, sizeof info->provider_version, "a%.4g b%.4g c%.4g f%.4g", m->a,
-             m->b, m->c, m->f);
+    snprintf(info->provider_version, sizeof info->provider_version,
+             "a%.4g b%.4g c%.4g f%.4g", m->a, m->b, m->c, m->f);
     *out = &m->base;
     return HCP_OK;
 }
@@ -188,13 +202,16 @@ static int64_t round_up(int64_t n, int64_t tile)
 }
 
 static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cell,
-                          struct hcp_cell_facts *facts, double **samples, struct hcp_err *err)
+                          struct hcp_cell_facts *facts, double **samples,
+                          struct hcp_err *err)
 {
     struct synthetic *m = (struct synthetic *)device;
     int causal = strcmp(cell->mask, "causal") == 0;
     int64_t q = round_up(cell->q_len, m->tile_q), kv = round_up(cell->kv_len, m->tile_kv);
-    int64_t area = hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q, kv, kv - q);
-    double ms = (m->a * (double)area + m->b * (double)q + m->c * (double)kv + m->f) / m->speed;
+    int64_t area =
+        hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q, kv, kv - q);
+    double ms =
+        (m->a * (double)area + m->b * (double)q + m->c * (double)kv + m->f) / m->speed;
 
     hcp_cell_facts_init(facts);
     facts->n = (int32_t)m->samples;
@@ -204,7 +221,8 @@ static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cel
     uint64_t h = (uint64_t)m->seed;
     for (const char *c = m->limit; *c; c++)
         h = mix(h ^ (unsigned char)*c);
-    h = mix(mix(mix(h ^ (uint64_t)cell->q_len) ^ (uint64_t)cell->kv_len) ^ (uint64_t)causal);
+    h = mix(mix(mix(h ^ (uint64_t)cell->q_len) ^ (uint64_t)cell->kv_len) ^
+            (uint64_t)causal);
     for (int i = 0; i < facts->n; i++)
         (*samples)[i] = m->noise > 0 ? ms * exp(m->noise * normal(h + (uint64_t)i)) : ms;
     facts->tile_q = m->tile_q;

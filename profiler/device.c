@@ -8,7 +8,8 @@
 
 volatile sig_atomic_t hcp_device_cancel;
 
-int hcp_device_ops_of(const char *spec, const struct hcp_device_ops **out, struct hcp_err *err)
+int hcp_device_ops_of(const char *spec, const struct hcp_device_ops **out,
+                      struct hcp_err *err)
 {
     static const struct {
         const char *prefix;
@@ -25,15 +26,17 @@ int hcp_device_ops_of(const char *spec, const struct hcp_device_ops **out, struc
         if (strlen(table[i].prefix) != len || strncmp(spec, table[i].prefix, len) != 0)
             continue;
         int argument = spec[len] == ':' && spec[len + 1];
-        if ((table[i].has_argument == 1 && !argument) || (table[i].has_argument == 0 && spec[len]) ||
-            (spec[len] && !argument))
+        if ((table[i].has_argument == 1 && !argument) ||
+            (table[i].has_argument == 0 && spec[len]) || (spec[len] && !argument))
             break;
         *out = table[i].ops;
         return HCP_OK;
     }
-    return hcp_fail(err, HCP_USAGE,
-                    "unknown device '%s'; use cuda, cuda:N, cpu, recorded:FILE or synthetic:SPEC "
-                    "('hcp-profile devices' lists what is here)", spec);
+    return hcp_fail(
+        err, HCP_USAGE,
+        "unknown device '%s'; use cuda, cuda:N, cpu, recorded:FILE or synthetic:SPEC "
+        "('hcp-profile devices' lists what is here)",
+        spec);
 }
 
 void hcp_device_slug(const char *name, char *slug, size_t size)
@@ -54,7 +57,11 @@ void hcp_device_slug(const char *name, char *slug, size_t size)
 
 void hcp_cell_facts_init(struct hcp_cell_facts *facts)
 {
-    *facts = (struct hcp_cell_facts){
-        .cupti_ms = NAN, .sm_clock_mhz = NAN, .mem_clock_mhz = NAN,
-        .power_w = NAN, .energy_j = NAN, .temperature_c = NAN, .throttle_reasons = -1};
+    *facts = (struct hcp_cell_facts){.cupti_ms = NAN,
+                                     .sm_clock_mhz = NAN,
+                                     .mem_clock_mhz = NAN,
+                                     .power_w = NAN,
+                                     .energy_j = NAN,
+                                     .temperature_c = NAN,
+                                     .throttle_reasons = -1};
 }

@@ -14,16 +14,16 @@
 #include "profiler/measure.h"
 
 struct hcp_device_config {
-    char spec[1024];  /* "cuda:0" "cpu" "recorded:FILE" "synthetic:SPEC" */
-    char limit[32];   /* "mps:10" "cpu:50"; "" = whole device */
+    char spec[1024];   /* "cuda:0" "cpu" "recorded:FILE" "synthetic:SPEC" */
+    char limit[32];    /* "mps:10" "cpu:50"; "" = whole device */
     char provider[32]; /* "" = first that supports the shape */
     char plugin[1024]; /* "" = none */
     char dtype[8];
     int32_t batch, heads, kv_heads, head_dim;
     int32_t allow_throttled; /* keep samples taken under thermal or hardware slowdown */
     int32_t no_cupti;
-    char device_uuid[64];          /* cuda: which GPU, "" = by the ordinal in spec */
-    int32_t sm_count;              /* cuda under mps: SMs of the whole device */
+    char device_uuid[64];             /* cuda: which GPU, "" = by the ordinal in spec */
+    int32_t sm_count;                 /* cuda under mps: SMs of the whole device */
     char mps_pipe[108], mps_log[108]; /* directories of the daemon; "" = no MPS */
 };
 
@@ -31,7 +31,8 @@ struct hcp_device_info {
     char slug[64], name[96], uuid[64];
     char origin[12];    /* "measured" "recorded" "synthetic" */
     char limit_kind[8]; /* what levels mean here: "mps" "cpu" */
-    int32_t sm_count, sm_seen; /* whole device; under the limit. CPU: threads of the kernel */
+    int32_t sm_count,
+        sm_seen; /* whole device; under the limit. CPU: threads of the kernel */
     int32_t cc_major, cc_minor;
     int64_t memory_bytes, l2_bytes; /* CPU: last-level cache */
     double peak_tflops;             /* NaN: unknown */
@@ -65,13 +66,15 @@ struct hcp_device_ops {
     int in_worker;    /* must be opened in a worker process */
 
     /* Opens the device of the config and fills its info; proves the limit. */
-    int (*open)(const struct hcp_device_config *config, hcp_device **out, struct hcp_err *err);
+    int (*open)(const struct hcp_device_config *config, hcp_device **out,
+                struct hcp_err *err);
     /* Conformance of the kernel, once before anything is timed: result[64] says what
      * passed. HCP_FAILED when the kernel must not be timed. */
     int (*check)(hcp_device *device, char result[64], struct hcp_err *err);
     /* Makes a cell ready: inputs, plan, workspace. HCP_NO_ANSWER: this device does
      * not have the cell (recorded machines). */
-    int (*prepare)(hcp_device *device, const struct hcp_cell_request *cell, struct hcp_err *err);
+    int (*prepare)(hcp_device *device, const struct hcp_cell_request *cell,
+                   struct hcp_err *err);
     /* Times the prepared cell. *samples is malloc'ed (facts->n of them, ms). */
     int (*time)(hcp_device *device, const struct hcp_cell_request *cell,
                 struct hcp_cell_facts *facts, double **samples, struct hcp_err *err);
@@ -86,13 +89,15 @@ struct hcp_device {
 };
 
 extern const struct hcp_device_ops hcp_device_cpu_ops, hcp_device_recorded_ops,
-    hcp_device_synthetic_ops, hcp_device_cuda_ops; /* cuda: says so in a build without it */
+    hcp_device_synthetic_ops,
+    hcp_device_cuda_ops; /* cuda: says so in a build without it */
 
 /* Set by the worker's signal handler: timing loops stop at the next sample. */
 extern volatile sig_atomic_t hcp_device_cancel;
 
 /* Back end of a --device argument; HCP_USAGE for an unknown one. */
-int hcp_device_ops_of(const char *spec, const struct hcp_device_ops **out, struct hcp_err *err);
+int hcp_device_ops_of(const char *spec, const struct hcp_device_ops **out,
+                      struct hcp_err *err);
 
 /* "NVIDIA H200" -> "nvidia-h200": lower case, runs of anything else become one '-'. */
 void hcp_device_slug(const char *name, char *slug, size_t size);
@@ -102,20 +107,21 @@ void hcp_cell_facts_init(struct hcp_cell_facts *facts);
 
 /* A CPU as the operating system describes it; name[96], uuid[64] ("CPU-" and a hash
  * of machine id and model), size of the last-level cache. */
-void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes, int64_t *memory_bytes,
-                      int *cores);
+void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes,
+                      int64_t *memory_bytes, int *cores);
 
 /* ---- recorded machines -------------------------------------------------- */
 
 /* Limits and cells a recorded machine has for the config's shape (limit "" and
  * limit_set 0: all). *cells malloc'ed copies without raw samples. */
-int hcp_recorded_cells(const struct hcp_device_config *config, struct hcp_cell **cells, size_t *n,
-                       struct hcp_err *err);
+int hcp_recorded_cells(const struct hcp_device_config *config, struct hcp_cell **cells,
+                       size_t *n, struct hcp_err *err);
 
 /* ---- GPUs here ---------------------------------------------------------- */
 
 /* GPUs the CUDA runtime shows. Makes CUDA calls: workers only. *reason (size
  * reason_size) says why there is none. */
-int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason, size_t reason_size);
+int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason,
+                  size_t reason_size);
 
 #endif

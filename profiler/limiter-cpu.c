@@ -88,8 +88,8 @@ int hcp_throttle_start(pid_t pid, int percent, hcp_throttle **out, struct hcp_er
     int rc = clock_getcpuclockid(pid, &t->clock);
     if (rc != 0) {
         free(t);
-        return hcp_fail(err, HCP_FAILED, "cpu:%d: no CPU clock of process %d: %s", percent,
-                        (int)pid, strerror(rc));
+        return hcp_fail(err, HCP_FAILED, "cpu:%d: no CPU clock of process %d: %s",
+                        percent, (int)pid, strerror(rc));
     }
     if (percent < 100) {
         sigset_t all, old;
@@ -99,8 +99,8 @@ int hcp_throttle_start(pid_t pid, int percent, hcp_throttle **out, struct hcp_er
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         if (rc != 0) {
             free(t);
-            return hcp_fail(err, HCP_FAILED, "cpu:%d: cannot start its controller: %s", percent,
-                            strerror(rc));
+            return hcp_fail(err, HCP_FAILED, "cpu:%d: cannot start its controller: %s",
+                            percent, strerror(rc));
         }
         t->running = 1;
     }

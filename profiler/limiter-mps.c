@@ -33,7 +33,8 @@ int hcp_mps_find(char *path, size_t size, struct hcp_err *err)
     const char *given = getenv("HCP_MPS_CONTROL");
     if (given && *given) {
         if (access(given, X_OK) != 0 || (size_t)snprintf(path, size, "%s", given) >= size)
-            return hcp_fail(err, HCP_FAILED, "MPS: HCP_MPS_CONTROL=%s: %s", given, strerror(errno));
+            return hcp_fail(err, HCP_FAILED, "MPS: HCP_MPS_CONTROL=%s: %s", given,
+                            strerror(errno));
         return HCP_OK;
     }
     char dirs[4096];
@@ -44,13 +45,15 @@ int hcp_mps_find(char *path, size_t size, struct hcp_err *err)
     for (char *dir = strtok_r(dirs, ":", &rest); dir; dir = strtok_r(NULL, ":", &rest)) {
         struct stat st;
         int n = snprintf(path, size, "%s/nvidia-cuda-mps-control", dir);
-        if (n > 0 && (size_t)n < size && access(path, X_OK) == 0 && stat(path, &st) == 0 &&
-            S_ISREG(st.st_mode))
+        if (n > 0 && (size_t)n < size && access(path, X_OK) == 0 &&
+            stat(path, &st) == 0 && S_ISREG(st.st_mode))
             return HCP_OK;
     }
     return hcp_fail(err, HCP_FAILED,
-                    "MPS: nvidia-cuda-mps-control not found in PATH or /usr/local/nvidia/bin; it comes "
-                    "with the NVIDIA driver (in containers: mount the driver's utilities), or name it "
+                    "MPS: nvidia-cuda-mps-control not found in PATH or "
+                    "/usr/local/nvidia/bin; it comes "
+                    "with the NVIDIA driver (in containers: mount the driver's "
+                    "utilities), or name it "
                     "in HCP_MPS_CONTROL");
 }
 
@@ -64,13 +67,14 @@ static int make_dirs(struct hcp_mps *m, struct hcp_err *err)
         tmp = "/tmp";
     snprintf(m->base_dir, sizeof m->base_dir, "%s/hcp-mps-XXXXXX", tmp);
     if (!mkdtemp(m->base_dir))
-        return hcp_fail(err, HCP_FAILED, "MPS: cannot make a directory %s: %s", m->base_dir,
-                        strerror(errno));
+        return hcp_fail(err, HCP_FAILED, "MPS: cannot make a directory %s: %s",
+                        m->base_dir, strerror(errno));
     snprintf(m->pipe_dir, sizeof m->pipe_dir, "%s/pipe", m->base_dir);
     snprintf(m->log_dir, sizeof m->log_dir, "%s/log", m->base_dir);
     if (mkdir(m->pipe_dir, 0700) == 0 && mkdir(m->log_dir, 0700) == 0)
         return HCP_OK;
-    hcp_fail(err, HCP_FAILED, "MPS: cannot make directories in %s: %s", m->base_dir, strerror(errno));
+    hcp_fail(err, HCP_FAILED, "MPS: cannot make directories in %s: %s", m->base_dir,
+             strerror(errno));
     hcp_mps_remove_dirs(m->pipe_dir, m->log_dir, m->base_dir);
     return HCP_FAILED;
 }
@@ -78,7 +82,7 @@ static int make_dirs(struct hcp_mps *m, struct hcp_err *err)
 /* The guard's one line: "ok PERCENTAGE" or "error TEXT". */
 static int read_verdict(struct hcp_mps *m, struct hcp_err *err)
 {
-    char text[1100];
+    char text[1100] = "";
     size_t n = 0;
     ssize_t got;
     while (n + 1 < sizeof text && !memchr(text, '\n', n)) {
@@ -91,11 +95,13 @@ static int read_verdict(struct hcp_mps *m, struct hcp_err *err)
     }
     text[n] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    if (strncmp(text, "ok ", 3) == 0 && hcp_parse_double(text + 3, &m->default_percentage, err) == 0)
+    if (strncmp(text, "ok ", 3) == 0 &&
+        hcp_parse_double(text + 3, &m->default_percentage, err) == 0)
         return HCP_OK;
     if (strncmp(text, "error ", 6) == 0)
         return hcp_fail(err, HCP_FAILED, "%s", text + 6);
-    return hcp_fail(err, HCP_FAILED, "MPS: the daemon's guard process ended without an answer");
+    return hcp_fail(err, HCP_FAILED,
+                    "MPS: the daemon's guard process ended without an answer");
 }
 
 int hcp_mps_start(hcp_mps **out, struct hcp_err *err)
@@ -173,19 +179,23 @@ int hcp_mps_client_env(const char *pipe_dir, const char *log_dir, int percent,
         setenv("CUDA_MPS_LOG_DIRECTORY", log_dir, 1) != 0 ||
         setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", text, 1) != 0 ||
         (*device_uuid && setenv("CUDA_VISIBLE_DEVICES", device_uuid, 1) != 0))
-        return hcp_fail(err, HCP_FAILED, "cannot set the environment: %s", strerror(errno));
+        return hcp_fail(err, HCP_FAILED, "cannot set the environment: %s",
+                        strerror(errno));
     unsetenv("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING");
     return HCP_OK;
 }
 
-int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count, const char *pipe_dir,
-                  const char *log_dir, struct hcp_err *err)
+int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count,
+                  const char *pipe_dir, const char *log_dir, struct hcp_err *err)
 {
     if (mps_enabled != 1)
         return hcp_fail(err, HCP_FAILED,
-                        "limit mps:%d not proven: this process is no client of the MPS daemon and runs "
-                        "unlimited (pipe directory %s, log directory %s; in a container both, and the "
-                        "IPC namespace, must be shared)", percent, pipe_dir, log_dir);
+                        "limit mps:%d not proven: this process is no client of the MPS "
+                        "daemon and runs "
+                        "unlimited (pipe directory %s, log directory %s; in a container "
+                        "both, and the "
+                        "IPC namespace, must be shared)",
+                        percent, pipe_dir, log_dir);
     double exact = percent / 100.0 * sm_count;
     /* A percentage rounds down to what the hardware can set aside: whole TPCs. */
     int fits = percent == 100 ? sm_seen == sm_count
@@ -193,7 +203,8 @@ int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count, const
     if (fits)
         return HCP_OK;
     return hcp_fail(err, HCP_FAILED,
-                    "limit mps:%d not proven: the client sees %d of %d SMs, expected about %.0f (pipe "
-                    "directory %s, log directory %s)", percent, sm_seen, sm_count, exact, pipe_dir,
-                    log_dir);
+                    "limit mps:%d not proven: the client sees %d of %d SMs, expected "
+                    "about %.0f (pipe "
+                    "directory %s, log directory %s)",
+                    percent, sm_seen, sm_count, exact, pipe_dir, log_dir);
 }

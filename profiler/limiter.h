@@ -41,8 +41,8 @@ int hcp_mps_client_env(const char *pipe_dir, const char *log_dir, int percent,
 
 /* Proof that the limit holds, from what the client saw: cudaDevAttrMpsEnabled and
  * its SM count against the whole device's. HCP_FAILED when it does not. */
-int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count, const char *pipe_dir,
-                  const char *log_dir, struct hcp_err *err);
+int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count,
+                  const char *pipe_dir, const char *log_dir, struct hcp_err *err);
 
 /* ---- cpu ---------------------------------------------------------------- */
 

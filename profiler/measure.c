@@ -16,9 +16,13 @@ double hcp_now_s(void)
 
 void hcp_measure_defaults(struct hcp_measure_rule *rule)
 {
-    *rule = (struct hcp_measure_rule){
-        .warmup_s = 0.025, .min_time_s = 0.03, .cap_s = 2, .noise = 0.005,
-        .min_samples = 10, .few_samples = 3, .max_samples = 400};
+    *rule = (struct hcp_measure_rule){.warmup_s = 0.025,
+                                      .min_time_s = 0.03,
+                                      .cap_s = 2,
+                                      .noise = 0.005,
+                                      .min_samples = 10,
+                                      .few_samples = 3,
+                                      .max_samples = 400};
 }
 
 void hcp_samples_free(struct hcp_samples *samples)
@@ -28,8 +32,8 @@ void hcp_samples_free(struct hcp_samples *samples)
 }
 
 /* Why to stop now, or NULL. */
-static const char *stop_reason(const struct hcp_measure_rule *rule, const struct hcp_samples *s,
-                               double elapsed_s)
+static const char *stop_reason(const struct hcp_measure_rule *rule,
+                               const struct hcp_samples *s, double elapsed_s)
 {
     if (elapsed_s >= rule->cap_s && s->n >= rule->few_samples)
         return s->n < rule->min_samples ? "few" : "cap";

@@ -22,9 +22,9 @@ struct hcp_measure_rule {
 void hcp_measure_defaults(struct hcp_measure_rule *rule);
 
 struct hcp_samples {
-    double *ms;            /* in the order taken; malloc'ed, free with hcp_samples_free */
+    double *ms; /* in the order taken; malloc'ed, free with hcp_samples_free */
     int n;
-    char stop_reason[16];  /* "noise" "settled" "cap" "few" */
+    char stop_reason[16];    /* "noise" "settled" "cap" "few" */
     double warmup_s, wall_s; /* time spent before and on the samples */
     double warm_ms;          /* time of the last warm-up run: what a sample will take */
 };

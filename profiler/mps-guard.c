@@ -156,10 +156,12 @@ static void visit_foreign(pid_t pid, uid_t uid, void *ctx)
     if (uid == geteuid() || f->found)
         return;
     struct passwd *who = getpwuid(uid);
-    snprintf(f->text, f->size,
-             "an MPS daemon of user %s (uid %u, pid %d) runs on this machine; its clients share the "
-             "GPU, and in exclusive compute mode ours cannot start until it is stopped there",
-             who ? who->pw_name : "?", (unsigned)uid, (int)pid);
+    snprintf(
+        f->text, f->size,
+        "an MPS daemon of user %s (uid %u, pid %d) runs on this machine; its clients "
+        "share the "
+        "GPU, and in exclusive compute mode ours cannot start until it is stopped there",
+        who ? who->pw_name : "?", (unsigned)uid, (int)pid);
     f->found = 1;
 }
 
@@ -226,21 +228,22 @@ static void start_daemon(const char *control, const char *pipe_dir, const char *
         double end = hcp_now_s() + patience_s(15);
         *why = '\0';
         do {
-            status = run_control(control, NULL, "get_default_active_thread_percentage\n", output,
-                                 sizeof output, 5);
+            status = run_control(control, NULL, "get_default_active_thread_percentage\n",
+                                 output, sizeof output, 5);
             char *rest;
             *percentage = strtod(output, &rest); /* no setlocale here: the C locale */
             if (status == 0 && rest != output && *percentage > 0)
                 return;
             pause_ms(100);
         } while (hcp_now_s() < end);
-        snprintf(why, size, "MPS: the daemon started by '%s -d' does not answer: %s", control,
-                 *output ? output : "no reply");
+        snprintf(why, size, "MPS: the daemon started by '%s -d' does not answer: %s",
+                 control, *output ? output : "no reply");
     }
     size_t n = strlen(why);
     int others = hcp_mps_foreign(other, sizeof other);
     if (n < size)
-        snprintf(why + n, size - n, " (pipe directory %s, log directory %s, user id %u)%s%s", pipe_dir,
+        snprintf(why + n, size - n,
+                 " (pipe directory %s, log directory %s, user id %u)%s%s", pipe_dir,
                  log_dir, (unsigned)geteuid(), others ? "; " : "", others ? other : "");
 }
 
@@ -266,8 +269,8 @@ static void append_log(const char *log_dir, char *why, size_t size)
     }
 }
 
-_Noreturn void hcp_mps_guard(const char *control, const char *pipe_dir, const char *log_dir,
-                             const char *base_dir, int fd)
+_Noreturn void hcp_mps_guard(const char *control, const char *pipe_dir,
+                             const char *log_dir, const char *base_dir, int fd)
 {
     char why[1000], discard[64];
     double percentage = 0;

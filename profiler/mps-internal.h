@@ -9,8 +9,8 @@
 /* Runs in a forked child and never returns: starts the daemon, writes "ok PCT\n" or
  * "error TEXT\n" to fd, waits until fd ends, stops the daemon, removes the
  * directories. */
-_Noreturn void hcp_mps_guard(const char *control, const char *pipe_dir, const char *log_dir,
-                             const char *base_dir, int fd);
+_Noreturn void hcp_mps_guard(const char *control, const char *pipe_dir,
+                             const char *log_dir, const char *base_dir, int fd);
 
 /* Removes the three directories with the files in them. */
 void hcp_mps_remove_dirs(const char *pipe_dir, const char *log_dir, const char *base_dir);

@@ -21,9 +21,11 @@ char *hcp_format_duration(double seconds, char text[24])
     else if (seconds < 99.5)
         snprintf(text, 24, "%.0f s", seconds);
     else if (seconds < 5970)
-        snprintf(text, 24, "%d min %d s", (int)(seconds + 0.5) / 60, (int)(seconds + 0.5) % 60);
+        snprintf(text, 24, "%d min %d s", (int)(seconds + 0.5) / 60,
+                 (int)(seconds + 0.5) % 60);
     else
-        snprintf(text, 24, "%d h %d min", (int)(seconds / 60) / 60, (int)(seconds / 60) % 60);
+        snprintf(text, 24, "%d h %d min", (int)(seconds / 60) / 60,
+                 (int)(seconds / 60) % 60);
     return text;
 }
 
@@ -33,8 +35,8 @@ void hcp_progress_show(struct hcp_progress *progress, int done, int total, doubl
     char left[24];
     if (!progress->active)
         return;
-    fprintf(stderr, "\r\033[K%d/%d cells, %s left  %s", done, total, hcp_format_duration(left_s, left),
-            what);
+    fprintf(stderr, "\r\033[K%d/%d cells, %s left  %s", done, total,
+            hcp_format_duration(left_s, left), what);
     fflush(stderr);
     progress->shown = 1;
 }

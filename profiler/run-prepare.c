@@ -19,21 +19,52 @@ struct preset {
     struct hcp_cost cost;
 };
 
+#define TEN_LEVELS \
+    {"mps:10", "mps:20", "mps:30", "mps:40", "mps:50", \
+     "mps:60", "mps:70", "mps:80", "mps:90", "mps:100"}
+
 static const struct preset presets[] = {
-    {"cuda",
-     {"mps:10", "mps:20", "mps:30", "mps:40", "mps:50", "mps:60", "mps:70", "mps:80", "mps:90",
-      "mps:100"},
-     128, 65536, 12, 0.02, 200,
-     {.overhead_s = 0.06, .warmup_s = 0.025, .min_time_s = 0.03, .cap_s = 1.5, .min_samples = 10,
-      .few_samples = 3, .visits = 2}},
-    {"cpu", {"cpu:25", "cpu:50", "cpu:100"}, 64, 2048, 12, 0.02, 0.02,
-     {.overhead_s = 0.002, .warmup_s = 0.025, .min_time_s = 0.02, .cap_s = 0.3, .min_samples = 10,
-      .few_samples = 3, .visits = 2}},
-    {"recorded", {NULL}, 128, 65536, INFINITY, 0, 1e9, {.visits = 1}},
-    {"synthetic",
-     {"mps:10", "mps:20", "mps:30", "mps:40", "mps:50", "mps:60", "mps:70", "mps:80", "mps:90",
-      "mps:100"},
-     128, 65536, INFINITY, 0, 1e9, {.visits = 1}},
+    {.kind = "cuda",
+     .limits = TEN_LEVELS,
+     .lowest = 128,
+     .max_len = 65536,
+     .max_cell_s = 12,
+     .guess_ms = 0.02,
+     .guess_tflops = 200,
+     .cost = {.overhead_s = 0.06,
+              .warmup_s = 0.025,
+              .min_time_s = 0.03,
+              .cap_s = 1.5,
+              .min_samples = 10,
+              .few_samples = 3,
+              .visits = 2}},
+    {.kind = "cpu",
+     .limits = {"cpu:25", "cpu:50", "cpu:100"},
+     .lowest = 64,
+     .max_len = 2048,
+     .max_cell_s = 12,
+     .guess_ms = 0.02,
+     .guess_tflops = 0.03,
+     .cost = {.overhead_s = 0.002,
+              .warmup_s = 0.025,
+              .min_time_s = 0.02,
+              .cap_s = 0.3,
+              .min_samples = 10,
+              .few_samples = 3,
+              .visits = 2}},
+    {.kind = "recorded",
+     .lowest = 128,
+     .max_len = 65536,
+     .max_cell_s = INFINITY,
+     .guess_tflops = 1e9,
+     .cost = {.visits = 1}},
+    {.kind = "synthetic",
+     .limits = TEN_LEVELS,
+     .lowest = 128,
+     .max_len = 65536,
+     .max_cell_s = INFINITY,
+     .guess_tflops = 1e9,
+     .cost = {.visits = 1}},
 };
 
 static const struct preset *preset_of(const char *kind)
@@ -56,7 +87,8 @@ static int check_limit(const struct hcp_sweep *run, const char *limit, double *f
     const char *device = run->ops->kind;
     int cuda = strcmp(device, "cuda") == 0, cpu = strcmp(device, "cpu") == 0;
     if (cuda && strcmp(kind, "green") == 0)
-        return hcp_fail(err, HCP_USAGE, "limit '%s': green contexts cannot be measured yet; use mps:PCT",
+        return hcp_fail(err, HCP_USAGE,
+                        "limit '%s': green contexts cannot be measured yet; use mps:PCT",
                         limit);
     if ((cuda && strcmp(kind, "cpu") == 0) || (cpu && *kind && strcmp(kind, "cpu") != 0))
         return hcp_fail(err, HCP_USAGE, "limit '%s' is not one of a %s; use %s", limit,
@@ -90,21 +122,24 @@ static int add_level(struct hcp_sweep *run, const char *limit, struct hcp_err *e
     return HCP_OK;
 }
 
-static int add_levels(struct hcp_sweep *run, const struct preset *preset, struct hcp_err *err)
+static int add_levels(struct hcp_sweep *run, const struct preset *preset,
+                      struct hcp_err *err)
 {
     const struct hcp_run_options *o = run->options;
     int rc = HCP_OK;
     for (size_t i = 0; i < o->limits.n && rc == HCP_OK; i++) {
         char limit[48];
-        snprintf(limit, sizeof limit, "%s%s%s", o->levels_only ? run->info.limit_kind : "",
-                 o->levels_only ? ":" : "", o->limits.limit[i]);
+        snprintf(limit, sizeof limit, "%s%s%s",
+                 o->levels_only ? run->info.limit_kind : "", o->levels_only ? ":" : "",
+                 o->limits.limit[i]);
         rc = add_level(run, limit, err);
     }
     char control[1024];
     struct hcp_err why;
     if (o->limits.n == 0 && run->ops == &hcp_device_cuda_ops &&
         hcp_mps_find(control, sizeof control, &why) != HCP_OK) {
-        snprintf(run->note, sizeof run->note, "the whole device only, no limits: %.1000s", why.text);
+        snprintf(run->note, sizeof run->note, "the whole device only, no limits: %.1000s",
+                 why.text);
         return add_level(run, "", err);
     }
     for (size_t i = 0; o->limits.n == 0 && preset->limits[i] && rc == HCP_OK; i++)
@@ -132,12 +167,15 @@ static int recorded_grid(struct hcp_sweep *run, struct hcp_err *err)
             if (strcmp(cells[i].key.limit, level->limit) != 0)
                 continue;
             struct hcp_sweep_cell c = {.causal = strcmp(cells[i].mask, "causal") == 0,
-                                       .q_len = cells[i].q_len, .kv_len = cells[i].kv_len};
+                                       .q_len = cells[i].q_len,
+                                       .kv_len = cells[i].kv_len};
             int twice = 0;
             for (size_t k = 0; k < level->n; k++)
-                twice |= level->cells[k].causal == c.causal && level->cells[k].q_len == c.q_len &&
+                twice |= level->cells[k].causal == c.causal &&
+                         level->cells[k].q_len == c.q_len &&
                          level->cells[k].kv_len == c.kv_len;
-            if (!twice && (o->max_len == 0 || (c.q_len <= o->max_len && c.kv_len <= o->max_len)))
+            if (!twice &&
+                (o->max_len == 0 || (c.q_len <= o->max_len && c.kv_len <= o->max_len)))
                 level->cells[level->n++] = c;
         }
     }
@@ -160,30 +198,36 @@ static int copy_lens(int64_t **to, size_t *n_to, const int64_t *from, size_t n)
 
 /* The preset's lengths, replaced by what is given. Decode: one query a sequence,
  * against 1K keys and up. */
-static int make_grid(struct hcp_sweep *run, const struct preset *preset, struct hcp_err *err)
+static int make_grid(struct hcp_sweep *run, const struct preset *preset,
+                     struct hcp_err *err)
 {
     const struct hcp_run_options *o = run->options;
     struct hcp_grid *g = &run->grid;
     int64_t max_len = o->max_len ? o->max_len : preset->max_len, one = 1;
     int decode = strcmp(run->key.phase, "decode") == 0;
     int64_t lowest = decode ? 1024 : preset->lowest;
-    int half_steps = run->ops != &hcp_device_cpu_ops; /* its kernel has no tiles to round to */
-    int rc = hcp_grid_preset(lowest < max_len ? lowest : max_len, max_len, half_steps, g, err);
+    int half_steps =
+        run->ops != &hcp_device_cpu_ops; /* its kernel has no tiles to round to */
+    int rc =
+        hcp_grid_preset(lowest < max_len ? lowest : max_len, max_len, half_steps, g, err);
     if (rc != HCP_OK)
         return rc;
     int bad = 0;
     if (decode)
-        bad = copy_lens(&g->q, &g->n_q, &one, 1) || copy_lens(&g->causal, &g->n_causal, NULL, 0);
+        bad = copy_lens(&g->q, &g->n_q, &one, 1) ||
+              copy_lens(&g->causal, &g->n_causal, NULL, 0);
     if (o->q_given)
         bad = bad || copy_lens(&g->q, &g->n_q, o->grid.q, o->grid.n_q);
     if (o->kv_given)
         bad = bad || copy_lens(&g->kv, &g->n_kv, o->grid.kv, o->grid.n_kv);
     if (o->causal_given)
-        bad = bad || copy_lens(&g->causal, &g->n_causal, o->grid.causal, o->grid.n_causal);
+        bad =
+            bad || copy_lens(&g->causal, &g->n_causal, o->grid.causal, o->grid.n_causal);
     if (bad)
         return hcp_fail(err, HCP_FAILED, "out of memory");
     if (g->n_q * g->n_kv + g->n_causal == 0)
-        return hcp_fail(err, HCP_USAGE, "nothing to measure: no rectangles and no causal squares");
+        return hcp_fail(err, HCP_USAGE,
+                        "nothing to measure: no rectangles and no causal squares");
     return HCP_OK;
 }
 
@@ -193,8 +237,8 @@ static int fill_levels(struct hcp_sweep *run, struct hcp_err *err)
         struct hcp_level *level = &run->levels[i];
         if (level->cells)
             continue;
-        int rc = hcp_sweep_cells(&run->grid, (uint64_t)run->options->seed + i, &level->cells, &level->n,
-                                 err);
+        int rc = hcp_sweep_cells(&run->grid, (uint64_t)run->options->seed + i,
+                                 &level->cells, &level->n, err);
         if (rc != HCP_OK)
             return rc;
     }
@@ -205,15 +249,17 @@ static int fill_levels(struct hcp_sweep *run, struct hcp_err *err)
  * for the conformance check. */
 static int identify(struct hcp_sweep *run, struct hcp_err *err)
 {
-    const struct hcp_device_ops *ops = run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
+    const struct hcp_device_ops *ops =
+        run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
     int rc = ops->open(&run->config, &run->whole, err);
     if (rc == HCP_OK)
         run->info = run->whole->info;
     return rc;
 }
 
-int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options, const char *spec,
-                    const struct hcp_device_info *gpu, struct hcp_err *err)
+int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options,
+                    const char *spec, const struct hcp_device_info *gpu,
+                    struct hcp_err *err)
 {
     *run = (struct hcp_sweep){.options = options};
     int rc = hcp_device_ops_of(spec, &run->ops, err);
@@ -223,7 +269,8 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     const struct hcp_shape_args *shape = &options->shape;
     struct hcp_device_config *config = &run->config;
     if (strlen(spec) >= sizeof config->spec)
-        return hcp_fail(err, HCP_USAGE, "--device: longer than %zu characters", sizeof config->spec - 1);
+        return hcp_fail(err, HCP_USAGE, "--device: longer than %zu characters",
+                        sizeof config->spec - 1);
     strcpy(config->spec, spec);
     strcpy(config->provider, options->provider);
     strcpy(config->plugin, options->plugin);
@@ -237,7 +284,8 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     if (gpu)
         strcpy(config->device_uuid, gpu->uuid);
     /* Limits that are wrong whatever the device says come before it is touched. */
-    for (size_t i = 0; i < options->limits.n && !options->levels_only && rc == HCP_OK; i++) {
+    for (size_t i = 0; i < options->limits.n && !options->levels_only && rc == HCP_OK;
+         i++) {
         double fraction;
         rc = check_limit(run, options->limits.limit[i], &fraction, err);
     }
@@ -247,14 +295,17 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
         hcp_run_free(run);
         return rc;
     }
-    run->key = (struct hcp_key){.batch = shape->batch, .heads = shape->heads,
-                                .kv_heads = shape->kv_heads, .head_dim = shape->head_dim};
+    run->key = (struct hcp_key){.batch = shape->batch,
+                                .heads = shape->heads,
+                                .kv_heads = shape->kv_heads,
+                                .head_dim = shape->head_dim};
     strcpy(run->key.device, run->info.slug);
     strcpy(run->key.provider, run->info.provider);
     strcpy(run->key.dtype, shape->dtype);
     strcpy(run->key.phase, shape->phase);
     run->cost = preset->cost;
-    run->max_cell_s = isnan(options->max_cell_s) ? preset->max_cell_s : options->max_cell_s;
+    run->max_cell_s =
+        isnan(options->max_cell_s) ? preset->max_cell_s : options->max_cell_s;
     run->deadline_s = INFINITY;
     rc = add_levels(run, preset, err);
     if (rc == HCP_OK)

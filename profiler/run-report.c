@@ -21,9 +21,10 @@ void hcp_run_announce(const struct hcp_sweep *run)
             kept += run->levels[i].cells[k].state == HCP_CELL_KEPT;
         }
     const char *word = adjective(run);
-    fprintf(stderr, "hcp-profile: %s%s%s (%s), kernel %s %s, %zu level%s, %d cells to do", word,
-            *word ? " " : "", run->info.slug, run->info.uuid, run->info.provider,
-            run->info.provider_version, run->n_levels, run->n_levels == 1 ? "" : "s", todo);
+    fprintf(stderr, "hcp-profile: %s%s%s (%s), kernel %s %s, %zu level%s, %d cells to do",
+            word, *word ? " " : "", run->info.slug, run->info.uuid, run->info.provider,
+            run->info.provider_version, run->n_levels, run->n_levels == 1 ? "" : "s",
+            todo);
     if (kept > 0)
         fprintf(stderr, ", %d measured before", kept);
     double left = hcp_run_left_s(run);
@@ -39,8 +40,9 @@ void hcp_run_announce(const struct hcp_sweep *run)
 void hcp_run_table_columns(hcp_table *table)
 {
     static const char *const left[] = {"device", "origin", "limit", "kernel"};
-    static const char *const right[] = {"sms", "cells", "measured", "kept", "failed", "missing",
-                                        "slow", "no_time", "todo", "seconds"};
+    static const char *const right[] = {"sms",    "cells",   "measured", "kept",
+                                        "failed", "missing", "slow",     "no_time",
+                                        "todo",   "seconds"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         hcp_table_column(table, left[i], 0);
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
@@ -63,7 +65,8 @@ void hcp_run_table_rows(const struct hcp_sweep *run, hcp_table *table)
         hcp_table_cell(table, "%zu", l->n);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_OK]);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_KEPT]);
-        hcp_table_cell(table, "%d", l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED]);
+        hcp_table_cell(table, "%d",
+                       l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED]);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_MISSING]);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_SLOW]);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_NO_TIME]);
@@ -79,18 +82,22 @@ json_t *hcp_run_json(const struct hcp_sweep *run)
         const struct hcp_level *l = &run->levels[i];
         json_t *level = json_object();
         json_object_set_new(level, "limit", json_string(l->limit));
-        json_object_set_new(level, "sm_seen", l->sm_seen > 0 ? json_integer(l->sm_seen) : json_null());
+        json_object_set_new(level, "sm_seen",
+                            l->sm_seen > 0 ? json_integer(l->sm_seen) : json_null());
         json_object_set_new(level, "cells", json_integer((json_int_t)l->n));
         json_object_set_new(level, "measured", json_integer(l->counts[HCP_CELL_OK]));
         json_object_set_new(level, "kept", json_integer(l->counts[HCP_CELL_KEPT]));
-        json_object_set_new(level, "failed", json_integer(l->counts[HCP_CELL_BAD] +
-                                                          l->counts[HCP_CELL_KEPT_FAILED]));
+        json_object_set_new(
+            level, "failed",
+            json_integer(l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED]));
         json_object_set_new(level, "missing", json_integer(l->counts[HCP_CELL_MISSING]));
         json_object_set_new(level, "slow", json_integer(l->counts[HCP_CELL_SLOW]));
         json_object_set_new(level, "no_time", json_integer(l->counts[HCP_CELL_NO_TIME]));
         json_object_set_new(level, "todo", json_integer(l->counts[HCP_CELL_TODO]));
-        json_object_set_new(level, "seconds", hcp_json_real(round(l->wall_s * 1e3) / 1e3));
-        json_object_set_new(level, "error", *l->error ? json_string(l->error) : json_null());
+        json_object_set_new(level, "seconds",
+                            hcp_json_real(round(l->wall_s * 1e3) / 1e3));
+        json_object_set_new(level, "error",
+                            *l->error ? json_string(l->error) : json_null());
         json_array_append_new(levels, level);
     }
     json_t *doc = json_object();

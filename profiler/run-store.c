@@ -29,14 +29,16 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
 {
     struct resume *r = ctx;
     const struct hcp_device_info *info = &r->run->info;
-    int replay = r->run->ops == &hcp_device_recorded_ops; /* versions vary from row to row */
+    int replay =
+        r->run->ops == &hcp_device_recorded_ops; /* versions vary from row to row */
     if (strcmp(c->device_uuid, info->uuid) != 0 || strcmp(c->origin, info->origin) != 0 ||
         (!replay && strcmp(c->provider_version, info->provider_version) != 0))
         return 0;
     int causal = strcmp(c->mask, "causal") == 0, ok = strcmp(c->status, "ok") == 0;
     for (size_t i = 0; i < r->level->n; i++) {
         struct hcp_sweep_cell *cell = &r->level->cells[i];
-        if (cell->causal != causal || cell->q_len != c->q_len || cell->kv_len != c->kv_len)
+        if (cell->causal != causal || cell->q_len != c->q_len ||
+            cell->kv_len != c->kv_len)
             continue;
         if (ok)
             cell->state = HCP_CELL_KEPT;
@@ -44,9 +46,11 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
             cell->state = HCP_CELL_KEPT_FAILED;
     }
     if (ok)
-        hcp_estimate_add(&r->level->estimate, hcp_cell_area(causal, c->q_len, c->kv_len), c->time_ms);
+        hcp_estimate_add(&r->level->estimate, hcp_cell_area(causal, c->q_len, c->kv_len),
+                         c->time_ms);
     if (c->id > r->best_id && strcmp(c->host, r->run->host) == 0 &&
-        strcmp(c->driver, info->driver) == 0 && strcmp(c->cuda_version, info->cuda_version) == 0 &&
+        strcmp(c->driver, info->driver) == 0 &&
+        strcmp(c->cuda_version, info->cuda_version) == 0 &&
         strcmp(c->tool_version, PACKAGE_VERSION) == 0) {
         r->best_id = c->id;
         strcpy(r->run->run_uid, c->run_uid);
@@ -71,10 +75,16 @@ int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err)
     for (size_t i = 0; i < run->n_levels; i++) {
         r.level = &run->levels[i];
         const struct hcp_key *k = &run->key;
-        struct hcp_filter filter = {
-            .device = k->device, .limit = r.level->limit, .limit_set = 1, .provider = k->provider,
-            .dtype = k->dtype, .phase = k->phase, .batch = k->batch, .heads = k->heads,
-            .kv_heads = k->kv_heads, .head_dim = k->head_dim};
+        struct hcp_filter filter = {.device = k->device,
+                                    .limit = r.level->limit,
+                                    .limit_set = 1,
+                                    .provider = k->provider,
+                                    .dtype = k->dtype,
+                                    .phase = k->phase,
+                                    .batch = k->batch,
+                                    .heads = k->heads,
+                                    .kv_heads = k->kv_heads,
+                                    .head_dim = k->head_dim};
         int rc = hcp_db_each_cell(run->db, &filter, 0, visit_stored, &r, err);
         if (rc != HCP_OK)
             return rc;
@@ -93,18 +103,20 @@ static void note_order(const struct hcp_level *level, const struct hcp_sweep_cel
             continue;
         int smaller = o->q_len <= cell->q_len && o->kv_len <= cell->kv_len;
         int larger = o->q_len >= cell->q_len && o->kv_len >= cell->kv_len;
-        if ((smaller && row->ci_hi_ms < o->ci_lo_ms) || (larger && row->ci_lo_ms > o->ci_hi_ms)) {
+        if ((smaller && row->ci_hi_ms < o->ci_lo_ms) ||
+            (larger && row->ci_lo_ms > o->ci_hi_ms)) {
             size_t n = strlen(row->note);
-            snprintf(row->note + n, sizeof row->note - n, "%s%s than the %s cell %lld x %lld",
-                     n ? "; " : "", smaller ? "faster" : "slower", smaller ? "smaller" : "larger",
+            snprintf(row->note + n, sizeof row->note - n,
+                     "%s%s than the %s cell %lld x %lld", n ? "; " : "",
+                     smaller ? "faster" : "slower", smaller ? "smaller" : "larger",
                      (long long)o->q_len, (long long)o->kv_len);
             return;
         }
     }
 }
 
-static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f, double *samples,
-                         const struct hcp_stats *s)
+static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f,
+                         double *samples, const struct hcp_stats *s)
 {
     row->time_ms = s->median;
     row->min_ms = s->min;
@@ -133,9 +145,9 @@ static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f, d
     strcpy(row->note, f->note);
 }
 
-int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level, struct hcp_sweep_cell *cell,
-                  const struct hcp_cell_facts *facts, double *samples, const char *error,
-                  struct hcp_err *err)
+int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
+                  struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
+                  double *samples, const char *error, struct hcp_err *err)
 {
     const struct hcp_device_info *info = &run->info;
     struct hcp_stats stats = {0};
@@ -146,7 +158,7 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level, struct hcp_swe
     strcpy(row.mask, cell->causal ? "causal" : "full");
     row.q_len = cell->q_len;
     row.kv_len = cell->kv_len;
-    if (!error && hcp_stats_summary(samples, facts->n, &stats) != 0)
+    if (!error && (!facts || hcp_stats_summary(samples, facts->n, &stats) != 0))
         error = "a sample is not a number";
     strcpy(row.status, error ? "failed" : "ok");
     snprintf(row.error, sizeof row.error, "%s", error ? error : "");
@@ -182,7 +194,8 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level, struct hcp_swe
     if (!error) {
         cell->ci_lo_ms = stats.ci_lo;
         cell->ci_hi_ms = stats.ci_hi;
-        hcp_estimate_add(&level->estimate, hcp_cell_area(cell->causal, cell->q_len, cell->kv_len),
+        hcp_estimate_add(&level->estimate,
+                         hcp_cell_area(cell->causal, cell->q_len, cell->kv_len),
                          stats.median);
     }
     return HCP_OK;

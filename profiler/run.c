@@ -33,8 +33,9 @@ double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *l
     double own = hcp_estimate_ms(&level->estimate, area);
     if (level->estimate.n == 0)
         own = near ? INFINITY : own / level->fraction;
-    double other = near ? hcp_estimate_ms(&near->estimate, area) * near->fraction / level->fraction
-                        : INFINITY;
+    double other =
+        near ? hcp_estimate_ms(&near->estimate, area) * near->fraction / level->fraction
+             : INFINITY;
     return fmin(own, other);
 }
 
@@ -76,10 +77,13 @@ static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device
     struct hcp_device_config *config = &run->config;
     int mps = strncmp(level->limit, "mps:", 4) == 0 && run->ops == &hcp_device_cuda_ops;
     strcpy(config->limit, level->limit);
-    snprintf(config->mps_pipe, sizeof config->mps_pipe, "%s", mps ? hcp_mps_pipe_dir(run->mps) : "");
-    snprintf(config->mps_log, sizeof config->mps_log, "%s", mps ? hcp_mps_log_dir(run->mps) : "");
+    snprintf(config->mps_pipe, sizeof config->mps_pipe, "%s",
+             mps ? hcp_mps_pipe_dir(run->mps) : "");
+    snprintf(config->mps_log, sizeof config->mps_log, "%s",
+             mps ? hcp_mps_log_dir(run->mps) : "");
     config->sm_count = run->info.sm_count;
-    const struct hcp_device_ops *ops = run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
+    const struct hcp_device_ops *ops =
+        run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
     hcp_device *device = NULL;
     int rc = ops->open(config, &device, err);
     if (rc != HCP_OK)
@@ -87,9 +91,11 @@ static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device
     const struct hcp_device_info *now = &device->info, *was = &run->info;
     if (strcmp(now->uuid, was->uuid) != 0 || strcmp(now->provider, was->provider) != 0 ||
         strcmp(now->provider_version, was->provider_version) != 0) {
-        rc = hcp_fail(err, HCP_FAILED, "device or kernel changed between two levels: %s %s %s, was %s %s %s",
-                      now->uuid, now->provider, now->provider_version, was->uuid, was->provider,
-                      was->provider_version);
+        rc = hcp_fail(
+            err, HCP_FAILED,
+            "device or kernel changed between two levels: %s %s %s, was %s %s %s",
+            now->uuid, now->provider, now->provider_version, was->uuid, was->provider,
+            was->provider_version);
         ops->close(device);
         return rc;
     }
@@ -101,8 +107,8 @@ static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device
 /* Next cells to measure, at most max: those that fit, in the sweep's order; when
  * none does, the smallest one left is judged for good, because predictions only get
  * better (and lower) as larger cells are measured. */
-static size_t choose(struct hcp_sweep *run, struct hcp_level *level, double deadline_s, size_t max,
-                     struct hcp_sweep_cell **chunk)
+static size_t choose(struct hcp_sweep *run, struct hcp_level *level, double deadline_s,
+                     size_t max, struct hcp_sweep_cell **chunk)
 {
     for (;;) {
         size_t n = 0;
@@ -127,8 +133,9 @@ static size_t choose(struct hcp_sweep *run, struct hcp_level *level, double dead
         }
         if (n > 0 || !smallest)
             return n;
-        smallest->state = cell_cost_s(run, level, smallest) > run->max_cell_s ? HCP_CELL_SLOW
-                                                                              : HCP_CELL_NO_TIME;
+        smallest->state = cell_cost_s(run, level, smallest) > run->max_cell_s
+                              ? HCP_CELL_SLOW
+                              : HCP_CELL_NO_TIME;
     }
 }
 
@@ -182,10 +189,11 @@ static int join(struct visit *v, const struct hcp_cell_facts *facts, double *sam
     return 0;
 }
 
-static int finish(struct hcp_sweep *run, struct hcp_level *level, struct visit *v, const char *error,
-                  struct hcp_err *err)
+static int finish(struct hcp_sweep *run, struct hcp_level *level, struct visit *v,
+                  const char *error, struct hcp_err *err)
 {
-    int rc = hcp_run_store(run, level, v->cell, v->samples ? &v->facts : NULL, v->samples, error, err);
+    int rc = hcp_run_store(run, level, v->cell, v->samples ? &v->facts : NULL, v->samples,
+                           error, err);
     free(v->samples);
     v->samples = NULL;
     return rc;
@@ -193,8 +201,9 @@ static int finish(struct hcp_sweep *run, struct hcp_level *level, struct visit *
 
 /* Visits every cell of a chunk so many times, in turn; stores each after its last
  * visit. *device may be replaced (its worker crashed) or become NULL. */
-static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level, hcp_device **device,
-                         struct visit *chunk, size_t n, int *crashes, struct hcp_err *err)
+static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level,
+                         hcp_device **device, struct visit *chunk, size_t n, int *crashes,
+                         struct hcp_err *err)
 {
     int rc = HCP_OK;
     for (int turn = 0; turn < run->cost.visits && rc == HCP_OK; turn++) {
@@ -212,7 +221,8 @@ static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level, hcp_dev
                     total += run->levels[l].cells[c].state != HCP_CELL_KEPT;
                     left += run->levels[l].cells[c].state == HCP_CELL_TODO;
                 }
-            hcp_progress_show(&run->progress, total - left, total, hcp_run_left_s(run), what);
+            hcp_progress_show(&run->progress, total - left, total, hcp_run_left_s(run),
+                              what);
 
             struct hcp_cell_request request;
             struct hcp_cell_facts facts;
@@ -241,7 +251,8 @@ static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level, hcp_dev
                 (*device)->ops->close(*device);
                 *device = NULL;
                 if (++*crashes > 3)
-                    return hcp_fail(err, HCP_NO_ANSWER, "the worker died %d times, last: %s", *crashes,
+                    return hcp_fail(err, HCP_NO_ANSWER,
+                                    "the worker died %d times, last: %s", *crashes,
                                     why.text);
                 if (open_level(run, level, device, &why) != HCP_OK)
                     return hcp_fail(err, HCP_NO_ANSWER, "%s", why.text);
@@ -258,8 +269,8 @@ static void give_up(struct hcp_sweep *run, struct hcp_level *level, const char *
     run->failed = 1;
 }
 
-static int measure_level(struct hcp_sweep *run, struct hcp_level *level, double deadline_s,
-                         struct hcp_err *err)
+static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
+                         double deadline_s, struct hcp_err *err)
 {
     hcp_device *device = NULL;
     struct hcp_err why = {0};
@@ -314,11 +325,13 @@ static int check_kernel(struct hcp_sweep *run, struct hcp_err *err)
         struct hcp_level *level = &run->levels[l];
         for (size_t i = 0; i < level->n; i++) {
             struct visit v = {.cell = &level->cells[i]};
-            if (v.cell->state == HCP_CELL_TODO && finish(run, level, &v, why.text, err) != HCP_OK)
+            if (v.cell->state == HCP_CELL_TODO &&
+                finish(run, level, &v, why.text, err) != HCP_OK)
                 return HCP_FAILED;
         }
     }
-    return hcp_fail(err, HCP_FAILED, "%s %s failed its conformance check and was not timed: %s",
+    return hcp_fail(err, HCP_FAILED,
+                    "%s %s failed its conformance check and was not timed: %s",
                     run->info.provider, run->info.provider_version, why.text);
 }
 
@@ -331,7 +344,8 @@ static int start_mps(struct hcp_sweep *run, struct hcp_err *err)
         needed |= strncmp(run->levels[i].limit, "mps:", 4) == 0;
     if (!needed || hcp_mps_start(&run->mps, &why) == HCP_OK)
         return HCP_OK;
-    return hcp_fail(err, HCP_FAILED, "%.900s. '--limits none' measures the whole device without it",
+    return hcp_fail(err, HCP_FAILED,
+                    "%.900s. '--limits none' measures the whole device without it",
                     why.text);
 }
 

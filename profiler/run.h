@@ -19,8 +19,8 @@ struct hcp_run_options {
     struct hcp_shape_args shape;
     char provider[32], plugin[1024];
     struct hcp_limit_list limits; /* n = 0: the device's preset */
-    int levels_only;              /* limits hold bare levels: their kind is the device's */
-    struct hcp_grid grid;         /* empty parts: the device's preset */
+    int levels_only;      /* limits hold bare levels: their kind is the device's */
+    struct hcp_grid grid; /* empty parts: the device's preset */
     int q_given, kv_given, causal_given;
     int64_t max_len; /* 0: the device's preset */
     int64_t seed;
@@ -44,8 +44,8 @@ struct hcp_sweep {
     const struct hcp_run_options *options;
     struct hcp_device_config config; /* limit is the current level's */
     const struct hcp_device_ops *ops;
-    struct hcp_device_info info;     /* of the whole device */
-    hcp_device *whole;               /* the device without limit, until it is checked */
+    struct hcp_device_info info; /* of the whole device */
+    hcp_device *whole;           /* the device without limit, until it is checked */
     struct hcp_key key;
     char run_uid[40], host[64], check_result[64];
     struct hcp_grid grid;
@@ -62,8 +62,9 @@ struct hcp_sweep {
 
 /* Identity of the device, levels and cells; hcp_run_resume comes next. gpu: which one
  * of several, or NULL. */
-int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options, const char *spec,
-                    const struct hcp_device_info *gpu, struct hcp_err *err);
+int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options,
+                    const char *spec, const struct hcp_device_info *gpu,
+                    struct hcp_err *err);
 /* Measures what is to do; every finished cell is stored at once. HCP_FAILED with
  * text "stopped" after a signal; another failure is one of the database or of the
  * whole device. Failed cells are counted, not returned. */
@@ -84,9 +85,9 @@ void hcp_run_count(struct hcp_level *level);
 int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err);
 /* Stores the row of a finished cell from facts and samples, or of a failed one when
  * error is set (then facts and samples may be NULL), and sets the cell's state. */
-int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level, struct hcp_sweep_cell *cell,
-                  const struct hcp_cell_facts *facts, double *samples, const char *error,
-                  struct hcp_err *err);
+int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
+                  struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
+                  double *samples, const char *error, struct hcp_err *err);
 
 /* ---- run-report.c ------------------------------------------------------- */
 

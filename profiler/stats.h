@@ -13,8 +13,8 @@ struct hcp_stats {
     double ci_lo, ci_hi; /* order statistics that hold the true median with >= 95 % */
     double ci_coverage;  /* what they hold it with: < 0.95 only when n < 6 */
     double mad;          /* median absolute deviation from the median */
-    int outliers;        /* samples further than 10 MAD from the median; none is dropped */
-    double noise;        /* (ci_hi - ci_lo) / (2 * median): how unsure the median is */
+    int outliers; /* samples further than 10 MAD from the median; none is dropped */
+    double noise; /* (ci_hi - ci_lo) / (2 * median): how unsure the median is */
 };
 
 /* Summary of n samples in any order; 0, or -1 when n < 1, a sample is not finite,

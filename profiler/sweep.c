@@ -57,7 +57,8 @@ int hcp_grid_lens(const char *text, const char *option, int64_t **lens, size_t *
             size_t len = strcspn(at, ",");
             int64_t value;
             struct hcp_err why;
-            snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item - 1), at);
+            snprintf(item, sizeof item, "%.*s",
+                     (int)(len < sizeof item ? len : sizeof item - 1), at);
             if (hcp_parse_len(item, 1, &value, &why) != HCP_OK) {
                 free(list);
                 return hcp_fail(err, HCP_USAGE, "%s: %s", option, why.text);
@@ -111,8 +112,8 @@ static int is_coarse(size_t i, size_t n)
     return (n - 1 - i) % 2 == 0;
 }
 
-int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed, struct hcp_sweep_cell **out,
-                    size_t *n, struct hcp_err *err)
+int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
+                    struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err)
 {
     size_t total = grid->n_q * grid->n_kv + grid->n_causal, coarse = 0, fine = total;
     struct hcp_sweep_cell *cells = calloc(total + 1, sizeof *cells);
@@ -125,7 +126,8 @@ int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed, struct hcp_sweep
             c.q_len = c.kv_len = grid->causal[i];
             c.coarse = is_coarse(i, grid->n_causal);
         } else {
-            size_t iq = (i - grid->n_causal) / grid->n_kv, ik = (i - grid->n_causal) % grid->n_kv;
+            size_t iq = (i - grid->n_causal) / grid->n_kv,
+                   ik = (i - grid->n_causal) % grid->n_kv;
             c.q_len = grid->q[iq];
             c.kv_len = grid->kv[ik];
             c.coarse = is_coarse(iq, grid->n_q) && is_coarse(ik, grid->n_kv);

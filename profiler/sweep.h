@@ -11,7 +11,7 @@
 
 enum hcp_cell_state {
     HCP_CELL_TODO = 0,
-    HCP_CELL_KEPT,    /* measured by an earlier run */
+    HCP_CELL_KEPT,        /* measured by an earlier run */
     HCP_CELL_KEPT_FAILED, /* failed in an earlier run; --retry-failed */
     HCP_CELL_OK,
     HCP_CELL_BAD,     /* failed now */
@@ -48,8 +48,8 @@ void hcp_grid_free(struct hcp_grid *grid);
 
 /* Cells of the grid in the order of measurement: the coarse ones (every second
  * length, counted from the longest) first, each part shuffled by seed. */
-int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed, struct hcp_sweep_cell **out,
-                    size_t *n, struct hcp_err *err);
+int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
+                    struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err);
 /* Shuffles in place, the same way for the same seed on every machine. */
 void hcp_shuffle(void *items, size_t n, size_t size, uint64_t seed);
 
@@ -61,7 +61,7 @@ struct hcp_estimate {
     double guess_ms, guess_per_pair; /* before anything is measured */
     struct hcp_estimate_point {
         double area, ms;
-    } *points; /* by area */
+    } * points; /* by area */
     size_t n, room;
 };
 void hcp_estimate_init(struct hcp_estimate *e, double guess_ms, double guess_per_pair);
@@ -73,7 +73,7 @@ double hcp_estimate_ms(const struct hcp_estimate *e, double area);
 
 /* Seconds a cell takes in a sweep when one sample takes ms. */
 struct hcp_cost {
-    double overhead_s;  /* plan, inputs */
+    double overhead_s; /* plan, inputs */
     double warmup_s, min_time_s, cap_s;
     int min_samples, few_samples, visits;
 };

@@ -25,8 +25,8 @@ struct hcp_worker_request {
 
 struct hcp_worker_reply {
     int32_t rc, lost;
-    char text[1024];    /* error; LIST: why there is none */
-    int32_t n;          /* doubles (CELL), device or kernel infos (LIST, KERNELS) that follow */
+    char text[1024]; /* error; LIST: why there is none */
+    int32_t n; /* doubles (CELL), device or kernel infos (LIST, KERNELS) that follow */
     union {
         struct hcp_device_info info;
         struct hcp_cell_facts facts;

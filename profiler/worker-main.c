@@ -61,13 +61,20 @@ static int serve_list(void)
 }
 
 /* Appends what the registry of one device offers. */
-static void add_kernels(const hcp_device_ref *device, int gpu, struct hcp_kernel_info **list,
-                        size_t *n)
+static void add_kernels(const hcp_device_ref *device, int gpu,
+                        struct hcp_kernel_info **list, size_t *n)
 {
     hcp_registry *registry = NULL;
     char why[300];
-    hcp_attn_problem p = {.size = sizeof p, .batch = 1, .q_len = 1024, .kv_len = 1024, .heads = 32,
-                          .kv_heads = 8, .head_dim = 128, .dtype = HCP_BF16, .out_dtype = HCP_BF16,
+    hcp_attn_problem p = {.size = sizeof p,
+                          .batch = 1,
+                          .q_len = 1024,
+                          .kv_len = 1024,
+                          .heads = 32,
+                          .kv_heads = 8,
+                          .head_dim = 128,
+                          .dtype = HCP_BF16,
+                          .out_dtype = HCP_BF16,
                           .scale = 0.088};
     hcp_problem_set_dense_strides(&p);
     if (hcp_registry_open(device, NULL, &registry, why, sizeof why) != HCP_RC_OK)
@@ -79,7 +86,8 @@ static void add_kernels(const hcp_device_ref *device, int gpu, struct hcp_kernel
         hcp_attn_support support = {.size = sizeof support};
         struct hcp_kernel_info *k = &more[(*n)++];
         int rc = provider->query(device, &p, &support);
-        *k = (struct hcp_kernel_info){.gpu = gpu, .usable = rc == HCP_RC_OK && support.supported};
+        *k = (struct hcp_kernel_info){.gpu = gpu,
+                                      .usable = rc == HCP_RC_OK && support.supported};
         snprintf(k->name, sizeof k->name, "%s", provider->name);
         snprintf(k->version, sizeof k->version, "%s", provider->version());
         if (!k->usable)
@@ -100,8 +108,11 @@ static int serve_kernels(void)
     hcp_device_ref cpu = {.size = sizeof cpu, .kind = HCP_DEVICE_CPU, .sm_count = 1};
     hcp_cuda_list(&gpus, &n_gpus, reply.text, sizeof reply.text);
     for (size_t i = 0; i < n_gpus; i++) {
-        hcp_device_ref gpu = {.size = sizeof gpu, .kind = HCP_DEVICE_CUDA, .ordinal = (int32_t)i,
-                              .cc_major = gpus[i].cc_major, .cc_minor = gpus[i].cc_minor,
+        hcp_device_ref gpu = {.size = sizeof gpu,
+                              .kind = HCP_DEVICE_CUDA,
+                              .ordinal = (int32_t)i,
+                              .cc_major = gpus[i].cc_major,
+                              .cc_minor = gpus[i].cc_minor,
                               .sm_count = gpus[i].sm_count};
         add_kernels(&gpu, (int)i, &kernels, &n);
     }

@@ -21,12 +21,13 @@ struct worker {
     hcp_device base;
     pid_t pid; /* 0: none */
     int fd;
-    int cpu;   /* the kernel runs on the CPU: it may be killed at any time */
+    int cpu; /* the kernel runs on the CPU: it may be killed at any time */
     hcp_throttle *throttle;
 };
 
 /* In the child, before it becomes the worker. */
-static _Noreturn void become_worker(int fd, const struct hcp_device_config *config, pid_t parent)
+static _Noreturn void become_worker(int fd, const struct hcp_device_config *config,
+                                    pid_t parent)
 {
     char kind[8];
     int32_t percent = 0;
@@ -50,8 +51,10 @@ static _Noreturn void become_worker(int fd, const struct hcp_device_config *conf
         setenv("OPENBLAS_NUM_THREADS", "1", 1);
         setenv("OMP_NUM_THREADS", "1", 1);
     }
-    if (config && *config->mps_pipe && hcp_parse_limit(config->limit, kind, &percent, NULL) == 0)
-        hcp_mps_client_env(config->mps_pipe, config->mps_log, percent, config->device_uuid, NULL);
+    if (config && *config->mps_pipe &&
+        hcp_parse_limit(config->limit, kind, &percent, NULL) == 0)
+        hcp_mps_client_env(config->mps_pipe, config->mps_log, percent,
+                           config->device_uuid, NULL);
     else if (!cpu) {
         /* Not through somebody else's daemon: an unlimited row must be unlimited. */
         unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
@@ -64,7 +67,8 @@ static _Noreturn void become_worker(int fd, const struct hcp_device_config *conf
     _exit(127);
 }
 
-static int spawn(const struct hcp_device_config *config, struct worker *w, struct hcp_err *err)
+static int spawn(const struct hcp_device_config *config, struct worker *w,
+                 struct hcp_err *err)
 {
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
@@ -113,7 +117,8 @@ static void reap(struct worker *w, int patience_ms, char *text, size_t size)
     if (!text || !size)
         return;
     if (WIFSIGNALED(status))
-        snprintf(text, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        snprintf(text, size, "signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
     else
         snprintf(text, size, "exit code %d", WEXITSTATUS(status));
 }
@@ -158,7 +163,8 @@ static int call(struct worker *w, const struct hcp_worker_request *request,
     }
     poll(NULL, 0, 20); /* it has closed the socket and is about to end */
     reap(w, 500, how, sizeof how);
-    return hcp_fail(err, HCP_FAILED, "the worker process ended (%s); the kernel or its library crashed",
+    return hcp_fail(err, HCP_FAILED,
+                    "the worker process ended (%s); the kernel or its library crashed",
                     how);
 }
 
@@ -215,11 +221,13 @@ static int worker_prepare(hcp_device *device, const struct hcp_cell_request *cel
                           struct hcp_err *err)
 {
     (void)cell; /* travels with time() */
-    return device->lost ? hcp_fail(err, HCP_FAILED, "the worker process is gone") : HCP_OK;
+    return device->lost ? hcp_fail(err, HCP_FAILED, "the worker process is gone")
+                        : HCP_OK;
 }
 
 static int worker_time(hcp_device *device, const struct hcp_cell_request *cell,
-                       struct hcp_cell_facts *facts, double **samples, struct hcp_err *err)
+                       struct hcp_cell_facts *facts, double **samples,
+                       struct hcp_err *err)
 {
     static const struct hcp_worker_request blank;
     struct worker *w = (struct worker *)device;
@@ -273,7 +281,8 @@ static int ask_list(int op, size_t item, void **items, size_t *n, char reason[51
     return rc;
 }
 
-int hcp_worker_list(struct hcp_device_info **infos, size_t *n, char reason[512], struct hcp_err *err)
+int hcp_worker_list(struct hcp_device_info **infos, size_t *n, char reason[512],
+                    struct hcp_err *err)
 {
     void *items;
     int rc = ask_list(HCP_WORKER_LIST, sizeof **infos, &items, n, reason, err);

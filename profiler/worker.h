@@ -19,7 +19,8 @@ extern volatile sig_atomic_t hcp_worker_stop;
 
 /* GPUs as a worker without limit sees them (so that this process makes no CUDA
  * call); *infos malloc'ed. reason[512] says why there is none. */
-int hcp_worker_list(struct hcp_device_info **infos, size_t *n, char reason[512], struct hcp_err *err);
+int hcp_worker_list(struct hcp_device_info **infos, size_t *n, char reason[512],
+                    struct hcp_err *err);
 
 /* A kernel on a device: number gpu of hcp_worker_list's order, -1 the CPU. */
 struct hcp_kernel_info {

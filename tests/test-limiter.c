@@ -34,7 +34,8 @@ static int setup(void **state)
         return -1;
     snprintf(control, sizeof control, "%s/nvidia-cuda-mps-control", dir);
     snprintf(pid_file, sizeof pid_file, "%s/daemon-pid", dir);
-    snprintf(command, sizeof command, "cp '%.400s/tests/fake-mps-control' '%s'", src ? src : ".", control);
+    snprintf(command, sizeof command, "cp '%.400s/tests/fake-mps-control' '%s'",
+             src ? src : ".", control);
     if (system(command) != 0 || chmod(control, 0755) != 0)
         return -1;
     setenv("HCP_MPS_CONTROL", control, 1);
@@ -76,11 +77,11 @@ static int exists(const char *path)
 }
 
 /* Waits until the condition holds, at most 30 s. */
-#define EVENTUALLY(condition) \
-    do { \
-        for (int i_ = 0; i_ < 3000 && !(condition); i_++) \
-            nanosleep(&(struct timespec){0, 10000000}, NULL); \
-        assert_true(condition); \
+#define EVENTUALLY(condition)                                                            \
+    do {                                                                                 \
+        for (int i_ = 0; i_ < 3000 && !(condition); i_++)                                \
+            nanosleep(&(struct timespec){0, 10000000}, NULL);                            \
+        assert_true(condition);                                                          \
     } while (0)
 
 static void starts_and_stops(void **state)

@@ -25,8 +25,8 @@ static void median_ranks(void **state)
 {
     static const struct {
         int n, rank;
-    } table[] = {{1, 1}, {5, 1}, {6, 1}, {8, 1}, {9, 2}, {10, 2}, {12, 3}, {15, 4}, {20, 6},
-                 {25, 8}, {30, 10}, {50, 18}, {100, 40}};
+    } table[] = {{1, 1},  {5, 1},  {6, 1},  {8, 1},   {9, 2},   {10, 2},  {12, 3},
+                 {15, 4}, {20, 6}, {25, 8}, {30, 10}, {50, 18}, {100, 40}};
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         double coverage = -1;
@@ -36,7 +36,7 @@ static void median_ranks(void **state)
     }
     double coverage;
     hcp_stats_median_rank(10, &coverage);
-    assert_near(coverage, 0.978515625, 1e-12); /* 1 - 2*(1+10)/1024 */
+    assert_near(coverage, 0.978515625, 1e-12);                  /* 1 - 2*(1+10)/1024 */
     assert_true(hcp_stats_median_rank(5000, &coverage) > 2400); /* 2^-n has underflowed */
     assert_near(coverage, 0.95, 0.01);
 }
@@ -213,8 +213,10 @@ static void mps_proof(void **state)
     struct hcp_err err = {0};
     (void)state;
     for (int i = 0; i < 10; i++)
-        assert_int_equal(hcp_mps_prove(10 * (i + 1), 1, h200[i], 132, "/p", "/l", &err), HCP_OK);
-    assert_int_equal(hcp_mps_prove(10, 0, 132, 132, "/pipe-dir", "/log-dir", &err), HCP_FAILED);
+        assert_int_equal(hcp_mps_prove(10 * (i + 1), 1, h200[i], 132, "/p", "/l", &err),
+                         HCP_OK);
+    assert_int_equal(hcp_mps_prove(10, 0, 132, 132, "/pipe-dir", "/log-dir", &err),
+                     HCP_FAILED);
     assert_non_null(strstr(err.text, "/pipe-dir"));
     assert_non_null(strstr(err.text, "/log-dir"));
     assert_int_equal(hcp_mps_prove(10, 1, 132, 132, "/p", "/l", &err), HCP_FAILED);

@@ -31,7 +31,8 @@ static void preset_grid(void **state)
     assert_int_equal(g.q[2], 384);
     assert_int_equal(g.q[12], 65536);
     hcp_grid_free(&g);
-    assert_int_equal(hcp_grid_preset(64, 1000, 0, &g, NULL), HCP_OK); /* 64 .. 512, 1000 */
+    assert_int_equal(hcp_grid_preset(64, 1000, 0, &g, NULL),
+                     HCP_OK); /* 64 .. 512, 1000 */
     assert_int_equal(g.n_q, 5);
     assert_int_equal(g.q[4], 1000);
     hcp_grid_free(&g);
@@ -45,8 +46,17 @@ static void length_lists(void **state)
     int64_t *lens = NULL;
     size_t n = 0;
     struct hcp_err err = {0};
-    static const char *const bad[] = {"", ",", "1,", "0", "-4", "1,x", "2^40", "1099511627776", "1.5K",
-                                      "64K ", "9999999999999999999999999999999999999999"};
+    static const char *const bad[] = {"",
+                                      ",",
+                                      "1,",
+                                      "0",
+                                      "-4",
+                                      "1,x",
+                                      "2^40",
+                                      "1099511627776",
+                                      "1.5K",
+                                      "64K ",
+                                      "9999999999999999999999999999999999999999"};
     (void)state;
     assert_int_equal(hcp_grid_lens("64K,1,128,1", "--q-lens", &lens, &n, &err), HCP_OK);
     assert_int_equal(n, 3);
@@ -107,9 +117,9 @@ static void estimates(void **state)
     assert_true(fabs(hcp_estimate_ms(&e, 1e6) - 1.5) < 1e-12); /* the guess */
     hcp_estimate_add(&e, 1e6, 2);
     assert_true(hcp_estimate_ms(&e, 1e6) == 2);
-    assert_true(hcp_estimate_ms(&e, 1e3) == 2);  /* no smaller cell takes longer */
+    assert_true(hcp_estimate_ms(&e, 1e3) == 2);   /* no smaller cell takes longer */
     assert_true(hcp_estimate_ms(&e, 1e8) == 200); /* nor more per pair */
-    for (int i = 0; i < 200; i++)                /* a better large cell corrects it */
+    for (int i = 0; i < 200; i++)                 /* a better large cell corrects it */
         hcp_estimate_add(&e, 1e7 + i, 5);
     assert_true(fabs(hcp_estimate_ms(&e, 1e8) - 50) < 0.1);
     assert_true(hcp_estimate_ms(&e, 5e6) == 5);
@@ -118,13 +128,18 @@ static void estimates(void **state)
 
 static void costs(void **state)
 {
-    struct hcp_cost cost = {.overhead_s = 0.05, .warmup_s = 0.025, .min_time_s = 0.03, .cap_s = 1,
-                            .min_samples = 10, .few_samples = 3, .visits = 2};
+    struct hcp_cost cost = {.overhead_s = 0.05,
+                            .warmup_s = 0.025,
+                            .min_time_s = 0.03,
+                            .cap_s = 1,
+                            .min_samples = 10,
+                            .few_samples = 3,
+                            .visits = 2};
     (void)state;
     assert_true(fabs(hcp_cost_s(&cost, 0.1) - (0.05 + 0.05 + 0.03)) < 1e-12);
     assert_true(fabs(hcp_cost_s(&cost, 50) - (0.05 + 0.1 + 0.5)) < 1e-12);
-    assert_true(fabs(hcp_cost_s(&cost, 200) - (0.05 + 0.4 + 1)) < 1e-12);   /* the cap */
-    assert_true(fabs(hcp_cost_s(&cost, 1000) - (0.05 + 2 + 4)) < 1e-12);    /* two a visit */
+    assert_true(fabs(hcp_cost_s(&cost, 200) - (0.05 + 0.4 + 1)) < 1e-12); /* the cap */
+    assert_true(fabs(hcp_cost_s(&cost, 1000) - (0.05 + 2 + 4)) < 1e-12); /* two a visit */
 }
 
 static void areas(void **state)
@@ -207,9 +222,11 @@ static void duty_cycle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(preset_grid), cmocka_unit_test(length_lists), cmocka_unit_test(order),
-        cmocka_unit_test(estimates),   cmocka_unit_test(costs),        cmocka_unit_test(areas),
-        cmocka_unit_test(slugs),       cmocka_unit_test(durations),    cmocka_unit_test(duty_cycle),
+        cmocka_unit_test(preset_grid), cmocka_unit_test(length_lists),
+        cmocka_unit_test(order),       cmocka_unit_test(estimates),
+        cmocka_unit_test(costs),       cmocka_unit_test(areas),
+        cmocka_unit_test(slugs),       cmocka_unit_test(durations),
+        cmocka_unit_test(duty_cycle),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
 }
