@@ -16,7 +16,7 @@ static int faulty_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stre
     const char *q = fault ? strchr(fault, ':') : NULL;
     if (q && strtoll(q + 1, NULL, 10) == args->q_len) {
         if (fault[0] == 'c')
-            raise(SIGSEGV);
+            raise(SIGKILL);
         return HCP_RC_DEVICE;
     }
     int rc = run(plan, args, stream);

@@ -204,7 +204,7 @@ fake_mps() {
     refuse 1 "1 cells failed" hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" \
         --q-lens 96,160 --kv-lens 48 --causal-lens none --kernel "$faulty"
     [ "$(stored)" -eq 1 ]
-    hcp-profile export --format jsonl | grep '"q_len":96' | grep -q 'the worker process ended (signal 11'
+    hcp-profile export --format jsonl | grep '"q_len":96' | grep -q 'the worker process ended (signal 9'
 }
 
 @test "kernels that cannot be loaded or chosen" {
