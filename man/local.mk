@@ -2,3 +2,5 @@
 # dist_man_MANS grows by a line a page.
 dist_man_MANS += man/hcp-db.5
 dist_man_MANS += man/hcp-profile.1
+dist_man_MANS += man/hcp-plan.1
+dist_man_MANS += man/libhcpplan.3

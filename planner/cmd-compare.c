@@ -70,8 +70,8 @@ static hcp_table *new_table(void)
     return t;
 }
 
-/* What `best` says in words, below the table. */
-static void print_verdict(const hcp_plan *plan)
+/* What `best` says in words, below the table; even_ms is the even row's. */
+static void print_verdict(const hcp_plan *plan, double even_ms)
 {
     size_t dropped = 0;
 
@@ -81,11 +81,14 @@ static void print_verdict(const hcp_plan *plan)
            plan->causal ? "causal" : "full", (long long)plan->seq_len, plan->provider,
            (long long)plan->tile);
     if (plan->decision == HCP_DECISION_EVEN)
-        printf("even, the gain is inside the error bar\n");
+        printf("even, the gain is inside the error bar");
     else if (dropped > 0)
-        printf("leave %zu of %zu ranks out\n", dropped, plan->n_ranks);
+        printf("leave %zu of %zu ranks out", dropped, plan->n_ranks);
     else
-        printf("split, %.2f times faster than even\n", plan->gain_over_even);
+        printf("split");
+    if (plan->decision != HCP_DECISION_EVEN && even_ms > 0)
+        printf(", %.2f times faster than even", even_ms / plan->makespan_ms);
+    putchar('\n');
 }
 
 /* Appends one strategy's answer, or why it has none, as a JSON object. */
@@ -116,6 +119,7 @@ static int compare(struct plan_args *args, struct session *s, struct hcp_err *er
     struct hcp_err errors[N_ORDER] = {0};
     hcp_table *t = args->json ? NULL : new_table();
     int rc = HCP_OK, bad = 0;
+    double even_ms = 0; /* of the even row, if it has one */
 
     for (int i = 0; i < N_ORDER; i++) {
         args->question.strategy = order[i];
@@ -128,6 +132,8 @@ static int compare(struct plan_args *args, struct session *s, struct hcp_err *er
             error_row(t, order[i]);
         else
             plan_row(t, &s->plan);
+        if (rc == HCP_OK && order[i] == HCP_STRATEGY_EVEN)
+            even_ms = s->plan.makespan_ms;
     }
     if (args->json && rc != HCP_USAGE)
         puts("]");
@@ -138,7 +144,7 @@ static int compare(struct plan_args *args, struct session *s, struct hcp_err *er
     }
     if (t) {
         bad |= hcp_table_print(t, stdout);
-        print_verdict(&s->plan);
+        print_verdict(&s->plan, even_ms);
         fflush(stdout);
         for (int i = 0; i < N_ORDER; i++)
             if (errors[i].code)

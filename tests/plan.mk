@@ -27,6 +27,12 @@ tests_test_plan_api_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototyp
 tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
+dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
+	tests/plan-cli.bats
+TESTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
+	tests/plan-cli.bats
+EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
+
 BENCHES += tests/bench-plan
 EXTRA_PROGRAMS = tests/bench-plan
 CLEANFILES += tests/bench-plan
@@ -38,3 +44,10 @@ tests_bench_plan_LDADD = planner/libhcpplancore.la fit/libhcpmodel.la db/libhcpd
 bench: $(BENCHES)
 	@for b in $(BENCHES); do echo "$$b"; ./$$b || exit 1; done
 .PHONY: bench
+
+installcheck-local:
+	bindir='$(DESTDIR)$(bindir)' libdir='$(DESTDIR)$(libdir)' DESTDIR='$(DESTDIR)' \
+	pkgconfigdir='$(DESTDIR)$(pkgconfigdir)' prefix='$(prefix)' CC='$(CC)' \
+	CFLAGS='$(CFLAGS)' page='$(srcdir)/man/libhcpplan.3' \
+	HCP_PROFILES='$(DESTDIR)$(pkgdatadir)/profiles' \
+	$(SHELL) $(srcdir)/tests/plan-installed.sh

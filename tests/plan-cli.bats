@@ -1,0 +1,244 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# hcp-plan split, compare, predict, simulate on the recorded H200 profile.
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    hcp-profile import --db h.db nvidia-h200-fa2
+    hcp-plan fit --quiet --db h.db
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    export HCP_DB=h.db
+    R='nvidia-h200@mps:100,nvidia-h200@mps:10'
+}
+
+# A number out of one line of JSON: field NAME FILE
+field() {
+    sed -n "s/.*\"$1\":\([-0-9.e]*\).*/\1/p" "$2" | head -n 1
+}
+
+less_equal() { # A B SLACK
+    awk -v a="$1" -v b="$2" -v s="${3:-0}" 'BEGIN { exit !(a <= b * (1 + s)) }'
+}
+
+@test "compare prints every strategy, best no slower than any" {
+    run hcp-plan compare --ranks "$R" --seq-len 64K --mask causal
+    [ "$status" -eq 0 ]
+    for s in even nominal proportional lut poly best; do
+        [[ "$output" == *"$s"* ]]
+    done
+    hcp-plan compare --ranks "$R" --seq-len 64K --mask causal --json >c.json
+    [ "$(grep -c '"strategy"' c.json)" -eq 6 ]
+    best=$(grep '"strategy":"best"' c.json | sed -n 's/.*"makespan_ms":\([0-9.]*\).*/\1/p')
+    for s in even nominal proportional lut poly; do
+        ms=$(grep "\"strategy\":\"$s\"" c.json | sed -n 's/.*"makespan_ms":\([0-9.]*\).*/\1/p')
+        less_equal "$best" "$ms"
+    done
+    # The slow rank holds a ninth; an even split is more than five times slower.
+    even=$(grep '"strategy":"even"' c.json | sed -n 's/.*"makespan_ms":\([0-9.]*\).*/\1/p')
+    less_equal "$(awk -v b="$best" 'BEGIN { print 5 * b }')" "$even"
+}
+
+@test "split --json has every key of the contract" {
+    hcp-plan split --ranks "$R" --seq-len 64K --mask causal --layout zigzag --json >s.json
+    for key in schema strategy seq_len mask layout phase ranks rank device limit tokens \
+        segments predicted_ms kv_tokens makespan_ms interval_ms bound_ms even_ms drop_ms \
+        gain_over_even source fingerprint; do
+        grep -q "\"$key\":" s.json
+    done
+    grep -q '"schema":1,"strategy":"best","seq_len":65536,"mask":"causal","layout":"zigzag","phase":"prefill"' s.json
+    less_equal "$(field bound_ms s.json)" "$(field makespan_ms s.json)"
+    grep -Eq '"fingerprint":"[0-9a-f]{16}"' s.json
+}
+
+@test "the same question gives the same bytes, in a German locale too" {
+    hcp-plan split --ranks "$R" --seq-len 50000 --mask causal --json >a.json
+    LC_ALL=de_DE.UTF-8 hcp-plan split --ranks "$R" --seq-len 50000 --mask causal --json >b.json
+    cmp a.json b.json
+}
+
+@test "text of split says what it rests on" {
+    run hcp-plan split --ranks "$R" --seq-len 64K --mask causal
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"predicted_ms"* ]]
+    [[ "$output" == *"tile 128"* ]]
+    [[ "$output" == *"interpolated times"* ]]
+    [[ "$output" == *"fingerprint"* ]]
+}
+
+@test "identical devices: zigzag even is as good, contiguous gains half" {
+    two='nvidia-h200@mps:100,nvidia-h200@mps:100'
+    run hcp-plan split --ranks "$two" --seq-len 64K --mask causal
+    [[ "$output" == *"even is as good"* ]]
+    hcp-plan split --ranks "$two" --seq-len 64K --mask causal --layout contiguous --json >t.json
+    less_equal 1.4 "$(field gain_over_even t.json)"
+    grep -q '"decision":"split"' t.json
+}
+
+@test "caps are kept, and refused when they cannot be" {
+    hcp-plan split --ranks "$R" --seq-len 64K --max-tokens 0=48K --json >m.json
+    less_equal "$(field tokens m.json)" 49152
+    run hcp-plan split --ranks "$R" --seq-len 64K --max-tokens 30K,20K
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"short by 14336 tokens"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 64K --max-tokens 1,2,3
+    [ "$status" -eq 2 ]
+    run hcp-plan split --ranks "$R" --seq-len 64K --max-tokens 2=5K
+    [ "$status" -eq 2 ]
+    run hcp-plan split --ranks "$R" --seq-len 64K --max-tokens 5K,1=5K
+    [ "$status" -eq 2 ]
+}
+
+@test "what is not measured is refused with the command that helps" {
+    run hcp-plan split --ranks 'nvidia-l40s' --seq-len 64K
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"no profile for 'nvidia-l40s'"*"run 'hcp-profile run --db h.db' on that machine"* ]]
+    run hcp-plan split --ranks 'nvidia-h200@mps:15' --seq-len 64K
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"there is nvidia-h200@mps:10"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 64K --heads 16
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"32/8 heads"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 1M --mask causal
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"outside the measured lengths"*"--extrapolate"* ]]
+    hcp-plan split --ranks "$R" --seq-len 1M --mask causal --extrapolate --json >e.json
+    grep -q '"source":"extrapolated"' e.json
+    run hcp-plan split --ranks "$R" --seq-len 64K --phase decode
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"prefill"* ]]
+}
+
+@test "bad usage says what was expected" {
+    for bad in "--seq-len 0" "--seq-len -5" "--seq-len 64Q" "--seq-len 2000000000" \
+        "--seq-len 1K --strategy fastest" "--seq-len 1K --tile 0" "--seq-len 1K --buffers 17" \
+        "--seq-len 1K --link-gbps 1,5" "--seq-len 1K --layout spiral" "--seq-len 1K extra"; do
+        # shellcheck disable=SC2086
+        run hcp-plan split --ranks "$R" $bad
+        echo "$bad: $output"
+        [ "$status" -eq 2 ]
+    done
+    run hcp-plan split --ranks "$R"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--seq-len is missing"* ]]
+    run hcp-plan split --seq-len 1K
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--ranks is missing"* ]]
+    run hcp-plan split --ranks "nvidia-h200@mps:0" --seq-len 1K
+    [ "$status" -eq 2 ]
+    run hcp-plan split --db nowhere.db --ranks "$R" --seq-len 1K
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"nowhere.db"* ]]
+}
+
+@test "stale models are refused until fitted again" {
+    cp h.db stale.db
+    hcp-profile import --db stale.db nvidia-h200-sdpa
+    run hcp-plan split --db stale.db --provider flash --ranks "$R" --seq-len 64K
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"samples changed since the fit; run 'hcp-plan fit --db stale.db'"* ]]
+    hcp-plan fit --quiet --db stale.db
+    hcp-plan split --db stale.db --provider flash --ranks "$R" --seq-len 64K
+}
+
+@test "predict: one block, a list, exact hits, unknown cells" {
+    run hcp-plan predict --ranks nvidia-h200@mps:10 --q-len 128 --kv-len 64K --mask full
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"4.86784 ms"*"measured"* ]]
+    hcp-plan predict --ranks nvidia-h200@mps:10 --q-len 1000 --kv-len 3000 --json >p.json
+    grep -q '"source": *"interpolated"' p.json
+    printf 'q_len,kv_len,mask\n128,65536,full\n1000,1000,causal\n' |
+        hcp-plan predict --ranks nvidia-h200@mps:10 --cells - >cells.csv
+    [ "$(sed -n 1p cells.csv)" = "q_len,kv_len,mask,predicted_ms,lo_ms,hi_ms,source" ]
+    [[ "$(sed -n 2p cells.csv)" == "128,65536,full,4.86784,"*",measured" ]]
+    [[ "$(sed -n 3p cells.csv)" == "1000,1000,causal,"*",interpolated" ]]
+    printf 'q_len,kv_len,mask\n128,131072,full\n128,128,full\n' >c.csv
+    run hcp-plan predict --ranks nvidia-h200@mps:10 --cells c.csv
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"128,131072,full,,,,outside"*"128,128,full,0."* ]]
+    [[ "$output" == *"1 of 2 cells not answered"* ]]
+    run hcp-plan predict --ranks nvidia-h200@mps:10 --cells c.csv --extrapolate
+    [ "$status" -eq 0 ]
+    [[ "$output" == *",extrapolated"* ]]
+}
+
+@test "predict: damaged lists" {
+    for bad in 'q,kv,mask\n1,1,full\n' 'q_len,kv_len,mask\r\n1,1,full\r\n' '' \
+        'q_len,kv_len,mask\n1,1\n' 'q_len,kv_len,mask\n1,1,full,\n' \
+        'q_len,kv_len,mask\n0,1,full\n' 'q_len,kv_len,mask\n1,1,half\n' \
+        'q_len,kv_len,mask\n1.5,1,full\n'; do
+        # shellcheck disable=SC2059
+        printf "$bad" >bad.csv
+        run hcp-plan predict --ranks nvidia-h200@mps:10 --cells bad.csv
+        echo "$bad: $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"hcp-plan: "* ]]
+    done
+    run hcp-plan predict --ranks "$R" --cells bad.csv
+    [ "$status" -eq 2 ]
+    run hcp-plan predict --ranks nvidia-h200@mps:10 --q-len 5
+    [ "$status" -eq 2 ]
+}
+
+@test "a printed plan is a plan file" {
+    hcp-plan split --ranks "$R" --seq-len 64K --mask causal --json >plan.json
+    hcp-plan simulate --plan plan.json --json >sim.json
+    [ "$(field planned_ms sim.json)" = "$(sed -n 's/.*"makespan_ms": *\([0-9.]*\),.*/\1/p' sim.json)" ]
+    hcp-plan simulate --plan - <plan.json | grep -q 'finishes last'
+    # A slower link, said on the command line, shows.
+    hcp-plan simulate --plan plan.json --link-gbps 1 --json >slow.json
+    less_equal "$(field planned_ms slow.json)" "$(sed -n 's/.*"makespan_ms": *\([0-9.]*\),.*/\1/p' slow.json)"
+    sed 's/"tokens":/"tokens":1/' plan.json >broken.json
+    run hcp-plan simulate --plan broken.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"not a plan: "* ]]
+    sed 's/"tile":128/"tile":64/' plan.json >edited.json
+    run hcp-plan simulate --plan edited.json
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"changed after it was printed"* ]]
+    run hcp-plan simulate --plan plan.json --ranks "$R"
+    [ "$status" -eq 2 ]
+    run hcp-plan simulate --plan nowhere.json
+    [ "$status" -eq 1 ]
+}
+
+@test "simulate shows who waits" {
+    run hcp-plan simulate --ranks '3*nvidia-h200@mps:100' --seq-len 48K --mask causal \
+        --layout contiguous --link-gbps 10 --link-alpha-us 10
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"wait_ms"* ]]
+    [[ "$output" == *"makespan"*"contiguous layout"* ]]
+}
+
+@test "a compare row without an answer says why, the others stand" {
+    cp h.db nopoly.db
+    hcp-plan compare --db nopoly.db --ranks "$R" --seq-len 64K --layout striped --stripes 4 \
+        --mask causal
+    # 100000 tokens: two halves are measured, the whole on one rank is not.
+    run hcp-plan compare --ranks 'nvidia-h200@mps:100,nvidia-h200@mps:100' --seq-len 100000 \
+        --mask causal --layout zigzag
+    [ "$status" -eq 0 ]
+    run hcp-plan compare --ranks "$R" --seq-len 100000 --mask causal --layout zigzag
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"outside the measured lengths"* ]]
+}
+
+@test "disk full while printing is an error" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    run bash -c "hcp-plan split --ranks '$R' --seq-len 64K --json >/dev/full"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"cannot write"* ]]
+}
+
+@test "help names every command; unknown commands are usage errors" {
+    run hcp-plan --help
+    [ "$status" -eq 0 ]
+    for c in fit predict split compare simulate; do
+        [[ "$output" == *"$c"* ]]
+        hcp-plan $c --help | grep -q -- --db
+    done
+    run hcp-plan splt
+    [ "$status" -eq 2 ]
+}

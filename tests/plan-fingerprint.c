@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prints plans and fingerprints of a mix of questions; plan-fingerprint.sh compiles it
+ * with the library's sources in several ways and compares what they say.
+ */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests/plan-fixture.h"
+
+int main(int argc, char **argv)
+{
+    static char json[1 << 16];
+    struct fixture kinds[4];
+    static const char *const names[] = {"d0", "d1", "d2", "d3"};
+    uint64_t seed = 99;
+
+    setlocale(LC_ALL, "");
+    if (argc > 1 && strcmp(localeconv()->decimal_point, argv[1]) != 0) {
+        fprintf(stderr, "decimal point is '%s'\n", localeconv()->decimal_point);
+        return 77;
+    }
+    for (int round = 0; round < 60; round++) {
+        hcp_models *models;
+
+        for (int i = 0; i < 4; i++) {
+            double speed = fixture_real(&seed, 0.1, 1);
+
+            kinds[i] = (struct fixture){.device = names[i], .a = 2e-8 / speed,
+                                        .b = fixture_real(&seed, 0, 1e-5), .c = 1e-6,
+                                        .f = 0.01, .tile = 64, .lut = 1, .poly = 1,
+                                        .bumps = fixture_random(&seed) | 1, .error = 0.02};
+        }
+        models = fixture_models(kinds, 4);
+        for (int i = 0; i < 6; i++) {
+            size_t n = (size_t)fixture_range(&seed, 1, i < 5 ? 6 : 40);
+            int which[40];
+            struct fixture_plan p;
+            hcp_ring *ring;
+            hcp_question q;
+            char text[512];
+
+            for (size_t r = 0; r < n; r++)
+                which[r] = (int)fixture_range(&seed, 0, 3);
+            ring = fixture_ring(models, kinds, which, NULL, n);
+            fixture_plan_init(&p, n);
+            hcp_question_init(&q);
+            q.seq_len = fixture_range(&seed, 100, 200000);
+            q.causal = i > 0;
+            q.strategy = i == 1 ? HCP_STRATEGY_POLY : HCP_STRATEGY_BEST;
+            q.link_gbps = i == 2 ? fixture_real(&seed, 5, 100) : 0;
+            q.extrapolate = 1;
+            if (fixture_split(ring, &q, &p, text, sizeof text) ||
+                hcp_plan_to_json(&p.plan, json, sizeof json, NULL))
+                return 1;
+            printf("%016llx %s\n", (unsigned long long)p.plan.fingerprint, json);
+            fixture_plan_free(&p);
+            hcp_ring_free(ring);
+        }
+        fixture_free(models);
+    }
+    return 0;
+}
