@@ -22,7 +22,8 @@ void hcp_run_announce(const struct hcp_sweep *run)
         }
     const char *word = adjective(run);
     fprintf(stderr, "hcp-profile: %s%s%s (%s), kernel %s %s, %zu level%s, %d cells to do",
-            word, *word ? " " : "", run->info.slug, run->info.uuid, run->info.provider,
+            word, *word ? " " : "", run->info.slug,
+            *run->info.uuid ? run->info.uuid : "no UUID", run->info.provider,
             run->info.provider_version, run->n_levels, run->n_levels == 1 ? "" : "s",
             todo);
     if (kept > 0)

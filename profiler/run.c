@@ -388,10 +388,20 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
             rc = measure_levels(run, err);
         hcp_progress_clear(&run->progress);
     }
+    int stored = 0;
+    for (size_t i = 0; i < run->n_levels; i++) {
+        hcp_run_count(&run->levels[i]);
+        stored += run->levels[i].counts[HCP_CELL_OK];
+    }
+    if (run->mps && stored > 0 && rc == HCP_OK) {
+        char note[96];
+        snprintf(note, sizeof note,
+                 "private MPS daemon, default active thread percentage %g",
+                 hcp_mps_default_percentage(run->mps));
+        rc = hcp_db_note_run(run->db, run->run_uid, note, err);
+    }
     hcp_mps_stop(run->mps);
     run->mps = NULL;
-    for (size_t i = 0; i < run->n_levels; i++)
-        hcp_run_count(&run->levels[i]);
     return rc;
 }
 
