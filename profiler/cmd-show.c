@@ -9,15 +9,16 @@
 
 struct args {
     const char *db;
-    int json, cells;
+    int json, cells, failed;
     struct hcp_filter filter;
 };
 
-enum { OPT_CELLS = 0x2000 };
+enum { OPT_CELLS = 0x2000, OPT_FAILED };
 
 static const struct argp_option options[] = {
     {"db", 'd', "FILE", 0, "Database to read ($HCP_DB, else hcp.db)", 0},
     {"cells", OPT_CELLS, NULL, 0, "Every row instead of a summary", 0},
+    {"failed", OPT_FAILED, NULL, 0, "Every cell that failed, and why", 0},
     {"json", 'j', NULL, 0, "Print a JSON array", 0},
     {0},
 };
@@ -32,6 +33,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case 'j':
         a->json = 1;
+        return 0;
+    case OPT_FAILED:
+        a->failed = 1;
+        a->filter.status = "failed";
         return 0;
     case OPT_CELLS:
         a->cells = 1;

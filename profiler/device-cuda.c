@@ -5,7 +5,6 @@
  * nodes of a graph. Every run reads inputs that the L2 no longer holds.
  */
 #include "config.h"
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,54 +14,22 @@
 #include "kernels/cuda.h"
 #include "profiler/bench.h"
 #include "profiler/clocks.h"
+#include "profiler/cuda-timer.h"
 #include "profiler/cupti.h"
 #include "profiler/limiter.h"
-#include "profiler/spin.h"
-
-enum {
-    EVENTS = 17,       /* up to 16 samples behind one hold */
-    GRAPHS = 8,        /* graphs that share the round of inputs */
-    GRAPH_NODES = 256, /* runs in one graph */
-    GRAPH_HOLD = 4     /* graph launches behind one hold */
-};
-#define GRAPH_BELOW_MS 0.1
-#define HOLD_LIMIT_NS 2000000000ull
+#include "profiler/stats.h"
 
 struct cuda_device {
     hcp_device base;
     struct hcp_bench bench;
     struct hcp_bench_plan *plan;
-    cudaStream_t stream;
-    cudaEvent_t events[2 * EVENTS];
-    int *hold; /* mapped: [0] ticket that may pass, [1] holds that timed out */
-    int ticket;
-    cudaGraphExec_t graphs[GRAPHS];
-    int n_graphs, nodes; /* of the prepared cell; 0: single launches */
-    int graph_turn;
+    struct hcp_cuda_timer timer;
     hcp_nvml *nvml;
     int cupti; /* 1: usable */
     int allow_throttled;
     int warmed; /* the first shape has brought the clocks up */
     char note[160];
 };
-
-static int cuda_fail(struct cuda_device *d, cudaError_t code, const char *doing,
-                     struct hcp_err *err)
-{
-    char text[600];
-    cudaGetLastError();
-    d->base.lost = 1; /* a device error stays with the process */
-    return hcp_fail(err, HCP_FAILED, "cannot %s: %s", doing,
-                    hcp_cuda_explain(code, text, sizeof text));
-}
-
-static int bench_fail(struct cuda_device *d, int rc, const char *doing,
-                      struct hcp_err *err)
-{
-    if (rc == HCP_RC_DEVICE)
-        d->base.lost = 1;
-    return hcp_bench_fail(&d->bench, rc, doing, err);
-}
 
 static void fill_info(const hcp_cuda_info *cuda, struct hcp_device_info *info)
 {
@@ -131,17 +98,6 @@ static int prove_limit(const struct hcp_device_config *config, const hcp_cuda_in
                          config->mps_pipe, config->mps_log, err);
 }
 
-static int make_tools(struct cuda_device *d, struct hcp_err *err)
-{
-    cudaError_t e =
-        cudaHostAlloc((void **)&d->hold, 2 * sizeof *d->hold, cudaHostAllocMapped);
-    if (e == cudaSuccess)
-        d->hold[0] = d->hold[1] = 0;
-    for (int i = 0; i < 2 * EVENTS && e == cudaSuccess; i++)
-        e = cudaEventCreate(&d->events[i]);
-    return e == cudaSuccess ? HCP_OK : cuda_fail(d, e, "create events", err);
-}
-
 static void cuda_close(hcp_device *device);
 
 static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
@@ -176,7 +132,6 @@ static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
         free(d);
         return rc;
     }
-    d->stream = (cudaStream_t)d->bench.stream;
     char driver[32] = "";
     d->nvml = hcp_nvml_open(cuda.uuid, driver, d->note, sizeof d->note);
     if (*driver)
@@ -186,7 +141,7 @@ static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
     if (!d->cupti && !config->no_cupti && !*d->note)
         snprintf(d->note, sizeof d->note, "%.150s", why);
     strcpy(info->note, d->note);
-    rc = make_tools(d, err);
+    rc = hcp_cuda_timer_open(&d->timer, &d->bench, err);
     if (rc != HCP_OK) {
         cuda_close(&d->base);
         return rc;
@@ -200,164 +155,15 @@ static int cuda_check(hcp_device *device, char result[64], struct hcp_err *err)
     return hcp_bench_check(&((struct cuda_device *)device)->bench, result, err);
 }
 
-static void drop_graphs(struct cuda_device *d)
-{
-    for (int i = 0; i < d->n_graphs; i++)
-        cudaGraphExecDestroy(d->graphs[i]);
-    d->n_graphs = d->nodes = d->graph_turn = 0;
-}
-
 static int cuda_prepare(hcp_device *device, const struct hcp_cell_request *cell,
                         struct hcp_err *err)
 {
     struct cuda_device *d = (struct cuda_device *)device;
-    drop_graphs(d);
+    hcp_cuda_timer_reset(&d->timer);
     int rc = hcp_bench_prepare(&d->bench, cell, &d->plan, err);
     if (rc != HCP_OK && hcp_cuda_is_mps_error(hcp_cuda_last_code()))
         d->base.lost = 1;
     return rc;
-}
-
-/* Queues a kernel that holds the stream, and lets it go. A hold that timed out (the
- * host was slow, or a launch waited for the device) spoils what was behind it. */
-static int hold(struct cuda_device *d, struct hcp_err *err)
-{
-    int e = hcp_spin_launch(d->hold, ++d->ticket, HOLD_LIMIT_NS, d->hold + 1, d->stream);
-    return e == cudaSuccess
-               ? HCP_OK
-               : cuda_fail(d, (cudaError_t)e, "launch the holding kernel", err);
-}
-
-static int release(struct cuda_device *d, struct hcp_err *err)
-{
-    *(volatile int *)d->hold = d->ticket;
-    cudaError_t e = cudaStreamSynchronize(d->stream);
-    if (e != cudaSuccess)
-        return cuda_fail(d, e, "finish the kernel", err);
-    if (*(volatile int *)(d->hold + 1) > 0) {
-        d->hold[1] = 0;
-        return hcp_fail(
-            err, HCP_FAILED,
-            "a held launch timed out: the kernel waits for the host in run()");
-    }
-    return HCP_OK;
-}
-
-/* n samples of one launch each, or of one graph each, behind one hold. */
-static int take_held(struct cuda_device *d, int n, double *ms, struct hcp_err *err)
-{
-    int rc = hold(d, err);
-    cudaError_t e = cudaSuccess;
-    for (int i = 0; i < n && rc == HCP_OK && e == cudaSuccess; i++) {
-        int run = HCP_RC_OK;
-        e = cudaEventRecord(d->events[2 * i], d->stream);
-        if (e == cudaSuccess && d->n_graphs > 0)
-            e = cudaGraphLaunch(d->graphs[d->graph_turn++ % d->n_graphs], d->stream);
-        else if (e == cudaSuccess)
-            run = hcp_bench_run(&d->bench, d->plan);
-        if (run != HCP_RC_OK)
-            rc = bench_fail(d, run, "run", err);
-        else if (e == cudaSuccess)
-            e = cudaEventRecord(d->events[2 * i + 1], d->stream);
-    }
-    struct hcp_err why = {0};
-    int done = release(d, rc == HCP_OK ? err : &why);
-    if (rc != HCP_OK)
-        return rc;
-    if (e != cudaSuccess)
-        return cuda_fail(d, e, "queue a sample", err);
-    for (int i = 0; i < n && done == HCP_OK; i++) {
-        float t = 0;
-        e = cudaEventElapsedTime(&t, d->events[2 * i], d->events[2 * i + 1]);
-        if (e != cudaSuccess)
-            return cuda_fail(d, e, "read an event", err);
-        ms[i] = d->n_graphs > 0 ? t / (double)d->nodes : t;
-    }
-    return done;
-}
-
-static int take(void *ctx, int n, double *ms, struct hcp_err *err)
-{
-    struct cuda_device *d = ctx;
-    int most = d->n_graphs > 0 ? GRAPH_HOLD : EVENTS - 1;
-    for (int done = 0; done < n; done += most) {
-        int rc = take_held(d, n - done < most ? n - done : most, ms + done, err);
-        if (rc != HCP_OK)
-            return rc;
-    }
-    return HCP_OK;
-}
-
-/* First runs without a hold: they load modules, which waits for the device. */
-static int first_runs(struct cuda_device *d, double *ms, struct hcp_err *err)
-{
-    for (int i = 0; i < 2; i++) {
-        cudaError_t e = cudaEventRecord(d->events[0], d->stream);
-        int rc = hcp_bench_run(&d->bench, d->plan);
-        float t = 0;
-        if (rc != HCP_RC_OK)
-            return bench_fail(d, rc, "run", err);
-        if (e == cudaSuccess)
-            e = cudaEventRecord(d->events[1], d->stream);
-        if (e == cudaSuccess)
-            e = cudaStreamSynchronize(d->stream);
-        if (e == cudaSuccess)
-            e = cudaEventElapsedTime(&t, d->events[0], d->events[1]);
-        if (e != cudaSuccess)
-            return cuda_fail(d, e, "run the kernel", err);
-        *ms = t;
-    }
-    return HCP_OK;
-}
-
-/* One graph of nodes runs; 0 when the kernel cannot be captured. */
-static int capture(struct cuda_device *d, int nodes)
-{
-    cudaGraph_t graph = NULL;
-    if (cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal) !=
-        cudaSuccess)
-        return 0;
-    int rc = HCP_RC_OK;
-    for (int i = 0; i < nodes && rc == HCP_RC_OK; i++)
-        rc = hcp_bench_run(&d->bench, d->plan);
-    cudaError_t e = cudaStreamEndCapture(d->stream, &graph);
-    if (rc == HCP_RC_OK && e == cudaSuccess && graph)
-        e = cudaGraphInstantiate(&d->graphs[d->n_graphs], graph, 0);
-    if (graph)
-        cudaGraphDestroy(graph);
-    cudaGetLastError();
-    if (rc != HCP_RC_OK || e != cudaSuccess)
-        return 0;
-    d->n_graphs++;
-    return 1;
-}
-
-/* Graphs that between them go once round the inputs: a set comes back only after
- * all others were read. */
-static int make_graphs(struct cuda_device *d, struct hcp_err *err)
-{
-    int64_t sets = d->plan->sets, runs = sets;
-    while (runs < 16)
-        runs += sets;
-    if (runs > GRAPHS * GRAPH_NODES)
-        runs = GRAPHS * GRAPH_NODES;
-    int graphs = (int)((runs + GRAPH_NODES - 1) / GRAPH_NODES);
-    d->nodes = (int)(runs / graphs);
-    for (int i = 0; i < graphs; i++) {
-        if (!capture(d, d->nodes)) {
-            drop_graphs(d);
-            d->plan->by_graph = -1;
-            return HCP_OK; /* timed by single launches */
-        }
-    }
-    for (int i = 0; i < d->n_graphs; i++) { /* the first launch uploads */
-        cudaError_t e = cudaGraphLaunch(d->graphs[i], d->stream);
-        if (e == cudaSuccess)
-            e = cudaStreamSynchronize(d->stream);
-        if (e != cudaSuccess)
-            return cuda_fail(d, e, "run the kernel in a graph", err);
-    }
-    return HCP_OK;
 }
 
 /* Three launches with CUPTI watching, after the timing: its kernel time, and a word
@@ -375,7 +181,7 @@ static void cross_check(struct cuda_device *d, double event_ms,
     int rc = HCP_RC_OK;
     for (int i = 0; i < RUNS && rc == HCP_RC_OK; i++)
         rc = hcp_bench_run(&d->bench, d->plan);
-    cudaError_t e = cudaStreamSynchronize(d->stream);
+    cudaError_t e = cudaStreamSynchronize(d->timer.stream);
     int ended = hcp_cupti_end(&kernels, &total_ms, &dropped);
     if (rc != HCP_RC_OK || e != cudaSuccess || ended != 0)
         return;
@@ -387,27 +193,17 @@ static void cross_check(struct cuda_device *d, double event_ms,
         return;
     }
     facts->cupti_ms = total_ms / RUNS;
-    double off = (event_ms - facts->cupti_ms) / facts->cupti_ms;
-    if (fabs(off) > 0.02)
+    /* Between events or nodes lie a microsecond or two in which no kernel runs. */
+    double off_ms = event_ms - facts->cupti_ms;
+    if (fabs(off_ms) > fmax(0.02 * facts->cupti_ms, 0.002))
         snprintf(facts->note + n, sizeof facts->note - n,
-                 "%s%s %+.1f %% from CUPTI's %.5g ms in %d "
-                 "kernel%s a run",
-                 n ? "; " : "", facts->method, 100 * off, facts->cupti_ms, kernels / RUNS,
-                 kernels == RUNS ? "" : "s");
+                 "%s%s %+.1f %% from CUPTI's %.5g ms in %d kernel%s a run", n ? "; " : "",
+                 facts->method, 100 * off_ms / facts->cupti_ms, facts->cupti_ms,
+                 kernels / RUNS, kernels == RUNS ? "" : "s");
 }
 
-static double quick_median(const struct hcp_samples *s)
-{
-    double lo = s->ms[0], sum = 0;
-    for (int i = 0; i < s->n; i++) {
-        lo = fmin(lo, s->ms[i]);
-        sum += s->ms[i];
-    }
-    return s->n < 3 ? lo : sum / s->n;
-}
-
-static void fill_clocks(const struct cuda_device *d, const struct hcp_clocks *before,
-                        const struct hcp_clocks *after, const struct hcp_samples *s,
+static void fill_clocks(const struct hcp_clocks *before, const struct hcp_clocks *after,
+                        const struct hcp_samples *s, double median_ms,
                         struct hcp_cell_facts *facts)
 {
     double busy_s = s->warmup_s + s->wall_s;
@@ -423,9 +219,39 @@ static void fill_clocks(const struct cuda_device *d, const struct hcp_clocks *be
      * run is power times its time. */
     if (busy_s >= 0.3 && after->energy_j > before->energy_j) {
         facts->power_w = (after->energy_j - before->energy_j) / busy_s;
-        facts->energy_j = facts->power_w * quick_median(s) / 1e3;
+        facts->energy_j = facts->power_w * median_ms / 1e3;
     }
-    (void)d;
+}
+
+/* Samples of a rule, and the clocks around them; again while they were throttled. */
+static int sample(struct cuda_device *d, const struct hcp_measure_rule *rule,
+                  struct hcp_samples *s, struct hcp_clocks *before,
+                  struct hcp_clocks *after, struct hcp_cell_facts *facts,
+                  struct hcp_err *err)
+{
+    for (int try = 0; try < 3; try++) {
+        hcp_clocks_read(d->nvml, before);
+        int rc =
+            hcp_measure(rule, hcp_cuda_timer_take, &d->timer, &hcp_device_cancel, s, err);
+        hcp_clocks_read(d->nvml, after);
+        if (rc != HCP_OK)
+            return rc;
+        int known = before->throttle_reasons >= 0 && after->throttle_reasons >= 0;
+        int64_t reasons = before->throttle_reasons | after->throttle_reasons;
+        if (!known || !(reasons & HCP_THROTTLE_REJECT))
+            return HCP_OK;
+        if (d->allow_throttled) {
+            snprintf(facts->note, sizeof facts->note,
+                     "throttled (0x%llx), kept on request", (unsigned long long)reasons);
+            return HCP_OK;
+        }
+        hcp_samples_free(s);
+        nanosleep(&(struct timespec){2, 0}, NULL); /* to cool */
+    }
+    return hcp_fail(err, HCP_FAILED,
+                    "all samples throttled (reasons 0x%llx, %.0f C): cool the GPU, or "
+                    "keep them with --allow-throttled",
+                    (unsigned long long)after->throttle_reasons, after->temperature_c);
 }
 
 static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
@@ -434,51 +260,26 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
     struct cuda_device *d = (struct cuda_device *)device;
     struct hcp_measure_rule rule = cell->rule;
     struct hcp_samples s = {0};
+    struct hcp_stats stats = {.median = NAN};
     struct hcp_clocks before, after;
-    double ms = 0;
-    int rc = first_runs(d, &ms, err);
-    if (rc == HCP_OK && d->plan->by_graph == 0)
-        d->plan->by_graph = ms < GRAPH_BELOW_MS ? 1 : -1;
-    if (rc == HCP_OK && d->plan->by_graph > 0)
-        rc = make_graphs(d, err);
+    hcp_cell_facts_init(facts);
+    int rc = hcp_cuda_timer_begin(&d->timer, d->plan, err);
     if (!d->warmed)
         rule.warmup_s = fmax(rule.warmup_s, 0.5); /* the clocks come up first */
-    int64_t bad = 0;
-    for (int try = 0; rc == HCP_OK; try++) {
-        hcp_clocks_read(d->nvml, &before);
-        rc = hcp_measure(&rule, take, d, &hcp_device_cancel, &s, err);
-        hcp_clocks_read(d->nvml, &after);
-        if (rc != HCP_OK)
-            return rc;
-        bad = before.throttle_reasons < 0 || after.throttle_reasons < 0
-                  ? 0
-                  : (before.throttle_reasons | after.throttle_reasons) &
-                        HCP_THROTTLE_REJECT;
-        if (!bad || d->allow_throttled)
-            break;
-        hcp_samples_free(&s);
-        if (try == 2)
-            return hcp_fail(err, HCP_FAILED,
-                            "all samples throttled (reasons 0x%llx, %.0f C): cool the "
-                            "GPU, or keep them with --allow-throttled",
-                            (unsigned long long)bad, after.temperature_c);
-        struct timespec cool = {2, 0};
-        nanosleep(&cool, NULL);
-    }
+    if (rc == HCP_OK)
+        rc = sample(d, &rule, &s, &before, &after, facts, err);
+    d->base.lost |= d->timer.lost;
     if (rc != HCP_OK)
         return rc;
     d->warmed = 1;
-    hcp_cell_facts_init(facts);
     hcp_bench_facts(&d->bench, d->plan, facts);
-    strcpy(facts->method, d->n_graphs > 0 ? "graph" : "event");
+    strcpy(facts->method, d->timer.n_graphs > 0 ? "graph" : "event");
     strcpy(facts->stop_reason, s.stop_reason);
-    if (bad)
-        snprintf(facts->note, sizeof facts->note, "throttled (0x%llx), kept on request",
-                 (unsigned long long)bad);
     facts->n = s.n;
-    fill_clocks(d, &before, &after, &s, facts);
+    hcp_stats_summary(s.ms, s.n, &stats);
+    fill_clocks(&before, &after, &s, stats.median, facts);
     if (d->cupti)
-        cross_check(d, quick_median(&s), facts);
+        cross_check(d, stats.median, facts);
     *samples = s.ms;
     return HCP_OK;
 }
@@ -490,11 +291,7 @@ static void cuda_close(hcp_device *device)
         return;
     /* An MPS client that ends with work in flight can take the server along. */
     cudaDeviceSynchronize();
-    drop_graphs(d);
-    for (int i = 0; i < 2 * EVENTS; i++)
-        if (d->events[i])
-            cudaEventDestroy(d->events[i]);
-    cudaFreeHost(d->hold);
+    hcp_cuda_timer_close(&d->timer);
     hcp_nvml_close(d->nvml);
     hcp_bench_close(&d->bench);
     free(d);

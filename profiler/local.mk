@@ -19,7 +19,8 @@ profiler_libhcpprofiler_la_LIBADD = db/libhcpcli.la db/libhcpdb.la \
 
 if HAVE_CUDA
 profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda.c profiler/clocks.c \
-	profiler/clocks.h profiler/cupti.c profiler/cupti.h
+	profiler/clocks.h profiler/cuda-timer.c profiler/cuda-timer.h profiler/cupti.c \
+	profiler/cupti.h
 profiler_libhcpprofiler_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUPTI_CPPFLAGS) \
 	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
 noinst_LIBRARIES += profiler/libhcpprofcuda.a
@@ -31,6 +32,7 @@ else
 profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda-none.c
 PROFILER_CUDA =
 EXTRA_DIST += profiler/device-cuda.c profiler/clocks.c profiler/clocks.h \
+	profiler/cuda-timer.c profiler/cuda-timer.h \
 	profiler/cupti.c profiler/cupti.h profiler/spin.cu profiler/spin.h
 endif
 CLEANFILES += profiler/*.ptxas

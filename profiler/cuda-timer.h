@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Samples of a kernel on a CUDA stream. Single launches lie between two events each
+ * and are queued behind a kernel that holds the stream until the host is done
+ * queueing; blocks under 0.1 ms run as nodes of a graph, and a sample is the graph's
+ * time over its nodes.
+ */
+#ifndef HCP_CUDA_TIMER_H
+#define HCP_CUDA_TIMER_H
+#include <cuda_runtime_api.h>
+#include "profiler/bench.h"
+
+enum {
+    HCP_CUDA_EVENTS = 17, /* pairs: up to 16 samples behind one hold */
+    HCP_CUDA_GRAPHS = 8   /* graphs that share the round of inputs */
+};
+
+struct hcp_cuda_timer {
+    struct hcp_bench *bench;
+    struct hcp_bench_plan *plan; /* of hcp_cuda_timer_begin */
+    cudaStream_t stream;
+    cudaEvent_t events[2 * HCP_CUDA_EVENTS];
+    int *hold; /* mapped: [0] ticket that may pass, [1] holds that timed out */
+    int ticket;
+    cudaGraphExec_t graphs[HCP_CUDA_GRAPHS];
+    int n_graphs, nodes; /* 0: single launches */
+    int graph_turn;
+    int lost; /* the device reported an error: this process is of no more use */
+};
+
+/* Events and flags, on the bench's stream; close also after a failure. */
+int hcp_cuda_timer_open(struct hcp_cuda_timer *t, struct hcp_bench *bench,
+                        struct hcp_err *err);
+void hcp_cuda_timer_close(struct hcp_cuda_timer *t);
+
+/* First runs of a plan, its choice of method, its graphs; until the next reset. */
+int hcp_cuda_timer_begin(struct hcp_cuda_timer *t, struct hcp_bench_plan *plan,
+                         struct hcp_err *err);
+void hcp_cuda_timer_reset(struct hcp_cuda_timer *t);
+/* An hcp_sample_fn; ctx is the timer. */
+int hcp_cuda_timer_take(void *ctx, int n, double *ms, struct hcp_err *err);
+
+/* Fills err with CUDA's words and marks the timer lost. */
+int hcp_cuda_timer_fail(struct hcp_cuda_timer *t, cudaError_t code, const char *doing,
+                        struct hcp_err *err);
+
+#endif
