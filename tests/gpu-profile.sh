@@ -64,7 +64,11 @@ ok $? 'no MPS daemon or server is left'
 set -- --limits mps:20,mps:60 --device cuda:0 --max-len 8K
 hcp-profile run "$@" 2>/dev/null >/dev/null &
 pid=$!
-sleep 14
+i=0
+while [ "$(column status | grep -c ok)" -lt 25 ] && [ $i -lt 120 ]; do
+    sleep 0.5
+    i=$((i + 1))
+done
 kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 before=$(column status | grep -c ok)
