@@ -83,7 +83,8 @@ struct errors {
 
 static void add_error(struct errors *e, int causal, int64_t q_len, int64_t kv_len)
 {
-    double lo, hi, ms = e->weight * hcp_model_block_ms(e->model, causal, q_len, kv_len, NULL);
+    double lo, hi,
+        ms = e->weight * hcp_model_block_ms(e->model, causal, q_len, kv_len, NULL);
 
     hcp_model_error(e->model, causal, q_len, kv_len, &lo, &hi);
     e->ms += ms;

@@ -139,10 +139,11 @@ static hcp_status set_caps(struct problem *p, struct scratch *s, char *text, siz
     }
     missing = round_shortfall(p, NULL);
     if (missing > 0)
-        return plan_fail(text, size, HCP_STATUS_INFEASIBLE,
-                         "the memory caps are short by %lld tokens for a sequence of %lld "
-                         "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
-                         (long long)missing, (long long)p->seq_len, (long long)p->tile);
+        return plan_fail(
+            text, size, HCP_STATUS_INFEASIBLE,
+            "the memory caps are short by %lld tokens for a sequence of %lld "
+            "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
+            (long long)missing, (long long)p->seq_len, (long long)p->tile);
     return HCP_STATUS_OK;
 }
 
@@ -191,10 +192,11 @@ hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
     if (!plan->ranks || !plan->segments || plan->ranks_capacity < p.n ||
         plan->segments_capacity < cost_segments(p.layout, p.stripes, p.n, answer.tokens,
                                                 p.seq_len, NULL, s.areas))
-        return plan_fail(text, text_size, HCP_STATUS_SPACE,
-                         "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
-                         plan->ranks_capacity, plan->segments_capacity, p.n,
-                         hcp_segments_max(p.n, question->layout, p.stripes));
+        return plan_fail(
+            text, text_size, HCP_STATUS_SPACE,
+            "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
+            plan->ranks_capacity, plan->segments_capacity, p.n,
+            hcp_segments_max(p.n, question->layout, p.stripes));
     status = answer_fill(&p, &s, &answer, question, text, text_size, &result);
     if (status == HCP_STATUS_OK)
         *plan = result;
@@ -283,15 +285,16 @@ hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind k
     ms = hcp_model_block_ms(model, causal != 0, q_len, kv_len, &source);
     if (source == HCP_SOURCE_EXTRAPOLATED && !extrapolate) {
         hcp_model_hull(model, causal != 0, &q_min, &q_max, &kv_min, &kv_max);
-        return plan_fail(text, text_size, HCP_STATUS_OUTSIDE,
-                         "%s q_len %lld, kv_len %lld on '%s%s%s' is outside the measured "
-                         "lengths (q_len %lld..%lld, kv_len %lld..%lld); run 'hcp-profile "
-                         "run --db %s' with that length on that machine, then 'hcp-plan "
-                         "fit --db %s'; or allow extrapolation (--extrapolate)",
-                         causal ? "causal" : "full", (long long)q_len, (long long)kv_len,
-                         b->spec.device, b->spec.limit[0] ? "@" : "", b->spec.limit,
-                         (long long)q_min, (long long)q_max, (long long)kv_min,
-                         (long long)kv_max, ring->models->path, ring->models->path);
+        return plan_fail(
+            text, text_size, HCP_STATUS_OUTSIDE,
+            "%s q_len %lld, kv_len %lld on '%s%s%s' is outside the measured "
+            "lengths (q_len %lld..%lld, kv_len %lld..%lld); run 'hcp-profile "
+            "run --db %s' with that length on that machine, then 'hcp-plan "
+            "fit --db %s'; or allow extrapolation (--extrapolate)",
+            causal ? "causal" : "full", (long long)q_len, (long long)kv_len,
+            b->spec.device, b->spec.limit[0] ? "@" : "", b->spec.limit, (long long)q_min,
+            (long long)q_max, (long long)kv_min, (long long)kv_max, ring->models->path,
+            ring->models->path);
     }
     hcp_model_error(model, causal != 0, q_len, kv_len, &lo, &hi);
     out->ms = ms;

@@ -100,7 +100,8 @@ static void near_matches(const hcp_models *models, const hcp_shape *shape,
     if (n > 0 || models->n_measured == 0)
         return;
     for (size_t i = 0; i < models->n_measured && n < 6; i++) {
-        if (i > 0 && strcmp(models->measured[i].device, models->measured[i - 1].device) == 0)
+        if (i > 0 &&
+            strcmp(models->measured[i].device, models->measured[i - 1].device) == 0)
             continue;
         add(line, n++ ? ", " : "; measured devices: ", models->measured[i].device, "");
     }
@@ -223,8 +224,8 @@ static hcp_status bind_rank(const hcp_models *models, hcp_ring *ring, size_t r,
     int stale = 0;
 
     for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++) {
-        const struct stored_model *m = find_model(models, &ring->shape, &b->spec,
-                                                  ring->provider, kinds[k], &stale);
+        const struct stored_model *m =
+            find_model(models, &ring->shape, &b->spec, ring->provider, kinds[k], &stale);
 
         b->model[k] = m ? m->model : NULL;
         b->hash[k] = m ? m->hash : 0;
@@ -299,8 +300,9 @@ static hcp_status bind(const hcp_models *models, hcp_ring *ring, const hcp_rank 
             int stale = 0, any = 0;
 
             for (size_t i = 0; i < models->n_stored && !any; i++)
-                any = covers(models, &ring->shape, &ring->ranks[r].spec,
-                             hcp_model_row(models->stored[i].model)->key.provider, &stale);
+                any =
+                    covers(models, &ring->shape, &ring->ranks[r].spec,
+                           hcp_model_row(models->stored[i].model)->key.provider, &stale);
             if (!any)
                 return missing(models, &ring->shape, &ring->ranks[r].spec, r, NULL, stale,
                                text, text_size);

@@ -16,9 +16,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const hcp_strategy order[] = {
-    HCP_STRATEGY_EVEN, HCP_STRATEGY_NOMINAL, HCP_STRATEGY_PROPORTIONAL,
-    HCP_STRATEGY_LUT,  HCP_STRATEGY_POLY,    HCP_STRATEGY_BEST};
+static const hcp_strategy order[] = {HCP_STRATEGY_EVEN,         HCP_STRATEGY_NOMINAL,
+                                     HCP_STRATEGY_PROPORTIONAL, HCP_STRATEGY_LUT,
+                                     HCP_STRATEGY_POLY,         HCP_STRATEGY_BEST};
 enum { N_ORDER = sizeof order / sizeof *order };
 
 static void known_cell(hcp_table *t, const char *format, double v)
@@ -159,8 +159,8 @@ int cmd_compare(int argc, char **argv)
     static const struct argp_child children[] = {
         {&plan_common_argp, 0, NULL, 0}, {&plan_ring_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        NULL, parse, NULL, "Prints the split of every strategy side by side.", children,
-        NULL, NULL};
+        NULL,     parse, NULL, "Prints the split of every strategy side by side.",
+        children, NULL,  NULL};
     struct plan_args args;
     struct session s = {0};
     struct hcp_err err = {0};

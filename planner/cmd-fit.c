@@ -72,11 +72,15 @@ static int collect(const struct hcp_cell *cell, void *ctx)
 }
 
 /* All limits of one device, kernel and shape, whatever limit was asked for: they say
- * together how the kernel fills an SM. */
-static int load_group(hcp_db *db, const struct hcp_key *key, struct cells *out,
-                      struct hcp_err *err)
+ * together how the kernel fills an SM. What chooses samples within a key counts. */
+static int load_group(hcp_db *db, const struct hcp_filter *asked,
+                      const struct hcp_key *key, struct cells *out, struct hcp_err *err)
 {
     struct hcp_filter f = {
+        .mask = asked->mask,
+        .origin = asked->origin,
+        .run_uid = asked->run_uid,
+        .host = asked->host,
         .device = key->device,
         .provider = key->provider,
         .dtype = key->dtype,
@@ -94,14 +98,13 @@ static int load_group(hcp_db *db, const struct hcp_key *key, struct cells *out,
     return code;
 }
 
-static int store(hcp_db *db, struct hcp_fitted *model, struct hcp_err *err)
+static int store(hcp_db *db, struct hcp_fitted *model, uint64_t samples_hash,
+                 struct hcp_err *err)
 {
     time_t now = time(NULL);
     struct tm utc;
-    int code = hcp_db_samples_hash(db, &model->row.key, &model->row.samples_hash, err);
 
-    if (code)
-        return code;
+    model->row.samples_hash = samples_hash;
     gmtime_r(&now, &utc);
     strftime(model->row.fitted_at, sizeof model->row.fitted_at, "%Y-%m-%dT%H:%M:%SZ",
              &utc);
@@ -159,10 +162,11 @@ static const struct {
     const char *name;
     int right;
 } columns[] = {
-    {"device", 0},   {"limit", 0},  {"provider", 0}, {"dtype", 0},
-    {"heads", 0},    {"origin", 0}, {"cells", 1},    {"tile", 1},
-    {"lut err", 1},  {"p90", 1},    {"poly err", 1}, {"p90", 1},
-    {"left out", 1}, {"best", 0},   {"lut", 0},      {"poly terms", 0},
+    {"device", 0},        {"limit", 0},        {"kernel", 0},
+    {"shape", 0},         {"origin", 0},       {"cells", 1},
+    {"tile_q x kv", 1},   {"lut_median_%", 1}, {"lut_p90_%", 1},
+    {"poly_median_%", 1}, {"poly_p90_%", 1},   {"held_out", 1},
+    {"best", 0},          {"lut_waves", 0},    {"poly_terms", 0},
 };
 
 static void error_cells(hcp_table *t, const struct hcp_model_row *row)
@@ -172,8 +176,8 @@ static void error_cells(hcp_table *t, const struct hcp_model_row *row)
         hcp_table_cell(t, "%s", "?");
         return;
     }
-    hcp_table_cell(t, "%.1f %%", 100.0 * row->holdout_median);
-    hcp_table_cell(t, "%.1f %%", 100.0 * row->holdout_p90);
+    hcp_table_cell(t, "%.1f", 100.0 * row->holdout_median);
+    hcp_table_cell(t, "%.1f", 100.0 * row->holdout_p90);
 }
 
 static void add_row(const struct hcp_fit_result *r, hcp_table *t)
@@ -185,10 +189,8 @@ static void add_row(const struct hcp_fit_result *r, hcp_table *t)
     hcp_table_cell(t, "%s", k->device);
     hcp_table_cell(t, "%s", *k->limit ? k->limit : "whole");
     hcp_table_cell(t, "%s", k->provider);
-    hcp_table_cell(t, "%s%s%s", k->dtype, strcmp(k->phase, "prefill") ? " " : "",
-                   strcmp(k->phase, "prefill") ? k->phase : "");
-    hcp_table_cell(t, "%dx%d/%dx%d", (int)k->batch, (int)k->heads, (int)k->kv_heads,
-                   (int)k->head_dim);
+    hcp_table_cell(t, "%s %s %d/%dx%d b%d", k->phase, k->dtype, (int)k->heads,
+                   (int)k->kv_heads, (int)k->head_dim, (int)k->batch);
     hcp_table_cell(t, "%s", strcmp(origin, "synthetic") ? origin : "SYNTHETIC");
     hcp_table_cell(t, "%d", r->full_cells + r->square_cells);
     hcp_table_cell(t, "%lldx%lld", (long long)r->tile_q, (long long)r->tile_kv);

@@ -19,8 +19,11 @@ static const struct argp_option options[] = {
     {"q-len", OPT_Q_LEN, "N", 0, "Queries of the block", 0},
     {"kv-len", OPT_KV_LEN, "N", 0, "Keys of the block", 0},
     {"cells", OPT_CELLS, "FILE", 0,
-     "Answer each line of a CSV with the header q_len,kv_len,mask; - reads standard input", 0},
-    {"model", OPT_MODEL, "KIND", 0, "lut, poly or best (best: smaller held-out error)", 0},
+     "Answer each line of a CSV with the header q_len,kv_len,mask; - reads standard "
+     "input",
+     0},
+    {"model", OPT_MODEL, "KIND", 0, "lut, poly or best (best: smaller held-out error)",
+     0},
     {0},
 };
 
@@ -51,7 +54,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         else if (strcmp(arg, "poly") == 0)
             args->kind = HCP_MODEL_POLY;
         else
-            rc = hcp_fail(&err, HCP_USAGE, "--model '%s' is none of lut, poly, best", arg);
+            rc =
+                hcp_fail(&err, HCP_USAGE, "--model '%s' is none of lut, poly, best", arg);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -61,16 +65,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static int predict(const struct args *args, const struct session *s, size_t rank, int causal,
-                   int64_t q_len, int64_t kv_len, hcp_prediction *out, struct hcp_err *err)
+static int predict(const struct args *args, const struct session *s, size_t rank,
+                   int causal, int64_t q_len, int64_t kv_len, hcp_prediction *out,
+                   struct hcp_err *err)
 {
     hcp_status status;
 
     memset(out, 0, sizeof *out);
     out->size = sizeof *out;
     status = hcp_block_predict(s->ring, rank, args->kind, causal, q_len, kv_len,
-                               args->plan.question.extrapolate, err->text, sizeof err->text,
-                               out);
+                               args->plan.question.extrapolate, err->text,
+                               sizeof err->text, out);
     return err->code = plan_exit_code(status);
 }
 
@@ -79,13 +84,15 @@ static int predict(const struct args *args, const struct session *s, size_t rank
 static json_t *block_json(const struct args *args, const struct hcp_key *key,
                           const hcp_prediction *p)
 {
-    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s}", "device", key->device, "limit",
-                               key->limit, "q_len", (json_int_t)args->q_len, "kv_len",
-                               (json_int_t)args->kv_len, "mask", args->plan.shape.mask);
+    json_t *object =
+        json_pack("{s:s, s:s, s:I, s:I, s:s}", "device", key->device, "limit", key->limit,
+                  "q_len", (json_int_t)args->q_len, "kv_len", (json_int_t)args->kv_len,
+                  "mask", args->plan.shape.mask);
 
     json_object_set_new(object, "predicted_ms", hcp_json_real(p->ms));
-    json_object_set_new(object, "interval_ms",
-                        json_pack("[o, o]", hcp_json_real(p->lo_ms), hcp_json_real(p->hi_ms)));
+    json_object_set_new(
+        object, "interval_ms",
+        json_pack("[o, o]", hcp_json_real(p->lo_ms), hcp_json_real(p->hi_ms)));
     json_object_set_new(object, "source", json_string(hcp_source_name(p->source)));
     json_object_set_new(object, "model", json_string(p->model));
     return object;
@@ -154,10 +161,12 @@ static void print_cell(int64_t q_len, int64_t kv_len, int causal, const hcp_pred
 {
     char ms[32], lo[32], hi[32];
 
-    printf("%lld,%lld,%s,", (long long)q_len, (long long)kv_len, causal ? "causal" : "full");
+    printf("%lld,%lld,%s,", (long long)q_len, (long long)kv_len,
+           causal ? "causal" : "full");
     if (p)
-        printf("%s,%s,%s,%s\n", hcp_format_double(p->ms, ms), hcp_format_double(p->lo_ms, lo),
-               hcp_format_double(p->hi_ms, hi), hcp_source_name(p->source));
+        printf("%s,%s,%s,%s\n", hcp_format_double(p->ms, ms),
+               hcp_format_double(p->lo_ms, lo), hcp_format_double(p->hi_ms, hi),
+               hcp_source_name(p->source));
     else
         printf(",,,outside\n");
 }
@@ -206,12 +215,14 @@ static int predict_lines(const struct args *args, const struct session *s, FILE 
     if (rc == HCP_OK && ferror(in))
         rc = hcp_fail(err, HCP_FAILED, "cannot read the cells: %s", strerror(errno));
     else if (rc == HCP_OK && number == 0)
-        rc = hcp_fail(err, HCP_USAGE, "the cells are empty; expected a header line "
-                                      "q_len,kv_len,mask");
+        rc = hcp_fail(err, HCP_USAGE,
+                      "the cells are empty; expected a header line "
+                      "q_len,kv_len,mask");
     free(line);
     if (rc == HCP_OK && outside > 0)
-        return hcp_fail(err, HCP_NO_ANSWER, "%zu of %zu cells not answered, the first: %.800s",
-                        outside, number - 1, first.text);
+        return hcp_fail(err, HCP_NO_ANSWER,
+                        "%zu of %zu cells not answered, the first: %.800s", outside,
+                        number - 1, first.text);
     return rc;
 }
 
@@ -222,11 +233,13 @@ static int predict_cells(const struct args *args, const struct session *s, size_
     int rc;
 
     if (n != 1)
-        return hcp_fail(err, HCP_USAGE, "--cells answers for one rank, --ranks has %zu", n);
+        return hcp_fail(err, HCP_USAGE, "--cells answers for one rank, --ranks has %zu",
+                        n);
     if (args->plan.json)
         return hcp_fail(err, HCP_USAGE, "--cells prints CSV; leave --json out");
     if (strcmp(args->cells, "-") != 0 && !(in = fopen(args->cells, "r")))
-        return hcp_fail(err, HCP_FAILED, "cannot open %s: %s", args->cells, strerror(errno));
+        return hcp_fail(err, HCP_FAILED, "cannot open %s: %s", args->cells,
+                        strerror(errno));
     rc = predict_lines(args, s, in, err);
     if (in != stdin)
         fclose(in);
@@ -237,8 +250,10 @@ int cmd_predict(int argc, char **argv)
 {
     static const struct argp_child children[] = {{&plan_common_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        options, parse, NULL, "Predicts the time of one block of attention on each rank.",
-        children, NULL, NULL};
+        options,  parse,
+        NULL,     "Predicts the time of one block of attention on each rank.",
+        children, NULL,
+        NULL};
     struct args args = {0};
     struct session s = {0};
     struct hcp_err err = {0};

@@ -36,8 +36,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_STRATEGY:
         if (hcp_strategy_from_name(arg, &args->plan.question.strategy))
-            argp_error(state, "--strategy '%s' is not known; expected even, nominal, "
-                              "proportional, lut, poly or best",
+            argp_error(state,
+                       "--strategy '%s' is not known; expected even, nominal, "
+                       "proportional, lut, poly or best",
                        arg);
         return 0;
     default:
@@ -95,9 +96,8 @@ static int load_plan(const char *path, hcp_plan *plan, struct hcp_err *err)
         hcp_segment *segments = calloc(n_segments + 1, sizeof *segments);
 
         hcp_plan_init(plan, ranks, n_ranks, segments, n_segments + 1);
-        status = ranks && segments
-                     ? hcp_plan_from_json(text, n, why, sizeof why, plan)
-                     : HCP_STATUS_NO_MEMORY;
+        status = ranks && segments ? hcp_plan_from_json(text, n, why, sizeof why, plan)
+                                   : HCP_STATUS_NO_MEMORY;
         if (status) {
             free(ranks);
             free(segments);
@@ -108,8 +108,9 @@ static int load_plan(const char *path, hcp_plan *plan, struct hcp_err *err)
         return hcp_fail(err, plan_exit_code(status), "%s: %s", path,
                         why[0] ? why : hcp_strerror(status));
     if (plan->fingerprint && plan->fingerprint != hcp_plan_fingerprint(plan))
-        fprintf(stderr, "hcp-plan: note: %s was changed after it was printed (its fingerprint "
-                        "does not match)\n",
+        fprintf(stderr,
+                "hcp-plan: note: %s was changed after it was printed (its fingerprint "
+                "does not match)\n",
                 path);
     return HCP_OK;
 }
@@ -145,9 +146,9 @@ static json_t *rank_json(const hcp_plan *plan, const hcp_step *steps, size_t m)
         json_array_append_new(list, step);
         busy += steps[k].busy_ms;
     }
-    object = json_pack("{s:i, s:s, s:s, s:I}", "rank", (int)steps->rank, "device",
-                       rank->device, "limit", rank->limit, "tokens",
-                       (json_int_t)rank->tokens);
+    object =
+        json_pack("{s:i, s:s, s:s, s:I}", "rank", (int)steps->rank, "device",
+                  rank->device, "limit", rank->limit, "tokens", (json_int_t)rank->tokens);
     json_object_set_new(object, "busy_ms", hcp_json_real(busy));
     json_object_set_new(object, "wait_ms", hcp_json_real(steps[m - 1].fin_ms - busy));
     json_object_set_new(object, "fin_ms", hcp_json_real(steps[m - 1].fin_ms));
@@ -180,7 +181,7 @@ static int print_json(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
 
 static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, size_t m)
 {
-    static const char *const columns[] = {"rank",    "step",   "block_of", "ready_ms",
+    static const char *const columns[] = {"rank",     "step",    "block_of", "ready_ms",
                                           "start_ms", "busy_ms", "fin_ms",   "wait_ms"};
     hcp_table *t = hcp_table_new();
     size_t critical = 0;
@@ -227,12 +228,12 @@ static int simulate(const struct args *args, struct session *s, struct hcp_err *
     steps = calloc(m * m, sizeof *steps);
     if (!steps)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    status = hcp_plan_simulate(s->ring, plan, args->plan.question.extrapolate, s->workspace,
-                               s->workspace_bytes, err->text, sizeof err->text, steps, m * m,
-                               &n);
+    status = hcp_plan_simulate(s->ring, plan, args->plan.question.extrapolate,
+                               s->workspace, s->workspace_bytes, err->text,
+                               sizeof err->text, steps, m * m, &n);
     rc = err->code = plan_exit_code(status);
-    if (rc == HCP_OK && (args->plan.json ? print_json(plan, steps, n, m)
-                                         : print_text(plan, steps, n, m)))
+    if (rc == HCP_OK &&
+        (args->plan.json ? print_json(plan, steps, n, m) : print_text(plan, steps, n, m)))
         rc = hcp_fail(err, HCP_FAILED, "cannot print the simulation");
     free(steps);
     return rc;
@@ -269,8 +270,8 @@ int cmd_simulate(int argc, char **argv)
     static const struct argp_child children[] = {
         {&plan_common_argp, 0, NULL, 0}, {&plan_ring_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        options, parse, NULL, "Shows a split step by step: who waits for what.", children,
-        NULL,    NULL};
+        options,  parse, NULL, "Shows a split step by step: who waits for what.",
+        children, NULL,  NULL};
     struct args args = {0};
     struct session s = {0};
     struct hcp_err err = {0};

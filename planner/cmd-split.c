@@ -23,10 +23,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_STRATEGY:
         if (hcp_strategy_from_name(arg, &args->question.strategy))
-            argp_error(state,
-                       "--strategy '%s' is not known; expected even, nominal, proportional, "
-                       "lut, poly or best",
-                       arg);
+            argp_error(
+                state,
+                "--strategy '%s' is not known; expected even, nominal, proportional, "
+                "lut, poly or best",
+                arg);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -38,8 +39,8 @@ int cmd_split(int argc, char **argv)
     static const struct argp_child children[] = {
         {&plan_common_argp, 0, NULL, 0}, {&plan_ring_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        options, parse, NULL, "Splits one sequence over the ranks of a ring.", children,
-        NULL,    NULL};
+        options,  parse, NULL, "Splits one sequence over the ranks of a ring.",
+        children, NULL,  NULL};
     struct plan_args args;
     struct session s = {0};
     struct hcp_err err = {0};

@@ -101,7 +101,7 @@ static void fill_tables(const struct problem *p, struct scratch *s)
         for (int32_t y = 0; y < act->n_present; y++) {
             int32_t d = act->present[y];
             size_t cd = (size_t)c * stride + (size_t)d;
-            int early = act->first[d] < act->last[c], late = act->last[d] > act->first[c];
+            int early = act->first[d]<act->last[c], late = act->last[d]> act->first[c];
 
             if (early && memo->early[cd] < 0) {
                 memo->early_src[cd] = 0;
@@ -205,8 +205,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
             uint8_t source = 0;
 
             act->cls[i] = i;
-            s->value[i] = cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i],
-                                   &source);
+            s->value[i] =
+                cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i], &source);
             weaken(act, source);
             s->busy[i] = s->value[i];
         }
@@ -263,11 +263,11 @@ static double rough_busy(const struct problem *p, struct scratch *s,
         n_after = s->act.m - n_before - 1;
         s->busy[r] = cost_own(p, model, tokens[r], &source);
         if (n_before > 0)
-            s->busy[r] += n_before * cost_remote(p, model, tokens[r], before / n_before, 1,
-                                                 &source);
+            s->busy[r] += n_before *
+                          cost_remote(p, model, tokens[r], before / n_before, 1, &source);
         if (n_after > 0)
-            s->busy[r] += n_after * cost_remote(p, model, tokens[r], after / n_after, 0,
-                                                &source);
+            s->busy[r] +=
+                n_after * cost_remote(p, model, tokens[r], after / n_after, 0, &source);
         before += tokens[r];
         n_before++;
         most = s->busy[r] > most ? s->busy[r] : most;
@@ -294,7 +294,8 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
 {
     static const int32_t cls[3] = {0, 1, 2};
     double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3];
-    double ready[3], ready_next[3], link_free[3], step_ms[3], history[3 * (MAX_BUFFERS + 1)];
+    double ready[3], ready_next[3], link_free[3], step_ms[3],
+        history[3 * (MAX_BUFFERS + 1)];
     int32_t hops[3];
     struct ring_arrays arrays = {ready, ready_next, link_free, history, step_ms};
     struct ring_input in = {.m = m,

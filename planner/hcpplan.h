@@ -161,13 +161,13 @@ typedef struct hcp_segment {
  * layout is fixed for one major version. */
 typedef struct hcp_plan_rank {
     char device[64], limit[32];
-    char model[8];       /* the model that predicted: "lut" "poly" */
-    int64_t max_tokens;  /* cap, 0 = none */
-    int64_t tokens;      /* queries held; 0: the rank is not in the ring */
-    int64_t kv_tokens;   /* keys it sends round, exact: equal to tokens */
+    char model[8];                     /* the model that predicted: "lut" "poly" */
+    int64_t max_tokens;                /* cap, 0 = none */
+    int64_t tokens;                    /* queries held; 0: the rank is not in the ring */
+    int64_t kv_tokens;                 /* keys it sends round, exact: equal to tokens */
     int64_t first_segment, n_segments; /* its part of hcp_plan.segments */
-    double predicted_ms; /* when it has finished its last block */
-    double compute_ms;   /* sum of its blocks; predicted_ms - compute_ms is waiting */
+    double predicted_ms;               /* when it has finished its last block */
+    double compute_ms; /* sum of its blocks; predicted_ms - compute_ms is waiting */
 } hcp_plan_rank;
 
 /* A plan. Before the call the caller sets size, the two arrays and their capacities
@@ -215,11 +215,11 @@ typedef struct hcp_plan {
  * visible here or later) has ready_ms = NaN. */
 typedef struct hcp_step {
     int32_t rank, step, block_of; /* block_of: rank whose KV it is */
-    double ready_ms; /* the block is here */
-    double start_ms; /* computing starts */
-    double busy_ms;  /* computing time */
-    double fin_ms;   /* computing done */
-    double wait_ms;  /* idle before this step: start_ms - the previous fin_ms */
+    double ready_ms;              /* the block is here */
+    double start_ms;              /* computing starts */
+    double busy_ms;               /* computing time */
+    double fin_ms;                /* computing done */
+    double wait_ms; /* idle before this step: start_ms - the previous fin_ms */
 } hcp_step;
 
 /* A predicted block time. */

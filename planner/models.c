@@ -39,8 +39,8 @@ struct loading {
     struct hcp_err *err;
 };
 
-static int add_model(const struct hcp_model_row *row, const struct hcp_named_array *arrays,
-                     size_t n_arrays, void *ctx)
+static int add_model(const struct hcp_model_row *row,
+                     const struct hcp_named_array *arrays, size_t n_arrays, void *ctx)
 {
     struct loading *load = ctx;
     hcp_models *models = load->models;

@@ -17,13 +17,16 @@ enum {
 };
 
 static const struct argp_option common_options[] = {
-    {"db", 'd', "FILE", 0, "Profile database with fitted models ($HCP_DB, else hcp.db)", 1},
+    {"db", 'd', "FILE", 0, "Profile database with fitted models ($HCP_DB, else hcp.db)",
+     1},
     {"json", 'j', NULL, 0, "Print JSON", 1},
     {"ranks", OPT_RANKS, "LIST", 0,
      "Ranks in ring order: [N*]DEVICE[@LIMIT], separated by commas", 1},
     {"provider", OPT_PROVIDER, "NAME", 0,
-     "Kernel whose times count (cudnn if it is measured on all ranks, else the first in the "
-     "alphabet that is)", 1},
+     "Kernel whose times count (cudnn if it is measured on all ranks, else the first in "
+     "the "
+     "alphabet that is)",
+     1},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0,
      "Answer outside the measured lengths, and say so", 1},
     {0},
@@ -34,10 +37,13 @@ static const struct argp_option ring_options[] = {
      "Shares are multiples of N tokens, except one (the largest kernel tile)", 2},
     {"stripes", OPT_STRIPES, "N", 0, "Stripes of the striped layout (8)", 2},
     {"max-tokens", OPT_MAX_TOKENS, "LIST", 0,
-     "Memory caps in tokens: N for all ranks, N,N,... by rank (0: none), or RANK=N,...", 2},
-    {"buffers", OPT_BUFFERS, "N", 0, "KV blocks a rank can hold, its own included (2; 0: no limit)", 2},
+     "Memory caps in tokens: N for all ranks, N,N,... by rank (0: none), or RANK=N,...",
+     2},
+    {"buffers", OPT_BUFFERS, "N", 0,
+     "KV blocks a rank can hold, its own included (2; 0: no limit)", 2},
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 2},
-    {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)", 2},
+    {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)",
+     2},
     {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
     {0},
 };
@@ -105,8 +111,8 @@ static int set_ring_option(int key, const char *arg, hcp_question *q, struct hcp
         rc = hcp_parse_double(arg, &q->link_gbps, err);
         if (rc == HCP_OK && q->link_gbps != 0 &&
             !(q->link_gbps >= 1e-6 && q->link_gbps <= 1e9))
-            return hcp_fail(err, HCP_USAGE, "--link-gbps '%s' is neither 0 nor in 1e-6..1e9",
-                            arg);
+            return hcp_fail(err, HCP_USAGE,
+                            "--link-gbps '%s' is neither 0 nor in 1e-6..1e9", arg);
         return rc;
     }
 }
@@ -140,6 +146,7 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_child common_children[] = {{&hcp_shape_argp, 0, NULL, 0}, {0}};
-const struct argp plan_common_argp = {common_options, parse_common, NULL, NULL,
-                                      common_children, NULL, NULL};
-const struct argp plan_ring_argp = {ring_options, parse_ring, NULL, NULL, NULL, NULL, NULL};
+const struct argp plan_common_argp = {common_options,  parse_common, NULL, NULL,
+                                      common_children, NULL,         NULL};
+const struct argp plan_ring_argp = {ring_options, parse_ring, NULL, NULL,
+                                    NULL,         NULL,       NULL};

@@ -6,24 +6,63 @@
 
 /* Every member of the schema, to refuse duplicates and find missing ones. */
 enum member {
-    M_SCHEMA, M_STRATEGY, M_SEQ_LEN, M_MASK, M_LAYOUT, M_PHASE, M_RANKS, M_MAKESPAN,
-    M_INTERVAL, M_BOUND, M_EVEN, M_DROP, M_GAIN, M_SOURCE, M_FINGERPRINT, M_DECISION,
-    M_PROVIDER, M_DTYPE, M_BATCH, M_HEADS, M_KV_HEADS, M_HEAD_DIM, M_TILE, M_STRIPES,
-    M_CRITICAL, M_EXACT, M_BUFFERS, M_BARRIER, M_ALPHA, M_GBPS, M_MODELS_HASH, M_COUNT
+    M_SCHEMA,
+    M_STRATEGY,
+    M_SEQ_LEN,
+    M_MASK,
+    M_LAYOUT,
+    M_PHASE,
+    M_RANKS,
+    M_MAKESPAN,
+    M_INTERVAL,
+    M_BOUND,
+    M_EVEN,
+    M_DROP,
+    M_GAIN,
+    M_SOURCE,
+    M_FINGERPRINT,
+    M_DECISION,
+    M_PROVIDER,
+    M_DTYPE,
+    M_BATCH,
+    M_HEADS,
+    M_KV_HEADS,
+    M_HEAD_DIM,
+    M_TILE,
+    M_STRIPES,
+    M_CRITICAL,
+    M_EXACT,
+    M_BUFFERS,
+    M_BARRIER,
+    M_ALPHA,
+    M_GBPS,
+    M_MODELS_HASH,
+    M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
-    "schema", "strategy", "seq_len", "mask", "layout", "phase", "ranks", "makespan_ms",
-    "interval_ms", "bound_ms", "even_ms", "drop_ms", "gain_over_even", "source",
-    "fingerprint", "decision", "provider", "dtype", "batch", "heads", "kv_heads",
-    "head_dim", "tile", "stripes", "critical_rank", "exact", "buffers", "barrier",
-    "link_alpha_us", "link_gbps", "models_hash"
+    "schema",     "strategy", "seq_len",        "mask",          "layout",
+    "phase",      "ranks",    "makespan_ms",    "interval_ms",   "bound_ms",
+    "even_ms",    "drop_ms",  "gain_over_even", "source",        "fingerprint",
+    "decision",   "provider", "dtype",          "batch",         "heads",
+    "kv_heads",   "head_dim", "tile",           "stripes",       "critical_rank",
+    "exact",      "buffers",  "barrier",        "link_alpha_us", "link_gbps",
+    "models_hash"};
+enum rank_member {
+    R_RANK,
+    R_DEVICE,
+    R_LIMIT,
+    R_TOKENS,
+    R_SEGMENTS,
+    R_PREDICTED,
+    R_KV_TOKENS,
+    R_COMPUTE,
+    R_MODEL,
+    R_MAX_TOKENS,
+    R_COUNT
 };
-enum rank_member { R_RANK, R_DEVICE, R_LIMIT, R_TOKENS, R_SEGMENTS, R_PREDICTED,
-                   R_KV_TOKENS, R_COMPUTE, R_MODEL, R_MAX_TOKENS, R_COUNT };
 static const char *const rank_names[R_COUNT] = {
-    "rank", "device", "limit", "tokens", "segments", "predicted_ms", "kv_tokens",
-    "compute_ms", "model", "max_tokens"
-};
+    "rank",         "device",    "limit",      "tokens", "segments",
+    "predicted_ms", "kv_tokens", "compute_ms", "model",  "max_tokens"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -208,7 +247,8 @@ static int read_rank_member(struct json_in *in, const char *key, void *ctx)
 
 static int read_rank(struct json_in *in, void *ctx)
 {
-    const uint64_t needed = 1 << R_DEVICE | 1 << R_LIMIT | 1 << R_TOKENS | 1 << R_SEGMENTS;
+    const uint64_t needed =
+        1 << R_DEVICE | 1 << R_LIMIT | 1 << R_TOKENS | 1 << R_SEGMENTS;
     struct reading *r = ctx;
     hcp_plan_rank rank = {.predicted_ms = NAN, .compute_ms = NAN};
 
@@ -368,7 +408,8 @@ static int consistent(struct json_in *in, const struct reading *r)
     if (sum != plan->seq_len)
         return json_fail(in, "tokens do not add up to seq_len");
     /* Stripe by stripe (one for the others), rank by rank, in order of position. */
-    for (int32_t t = 0; t < (plan->layout == HCP_LAYOUT_STRIPED ? plan->stripes : 1); t++) {
+    for (int32_t t = 0; t < (plan->layout == HCP_LAYOUT_STRIPED ? plan->stripes : 1);
+         t++) {
         for (size_t i = 0; i < r->n_ranks; i++) {
             const hcp_plan_rank *rank = &plan->ranks[i];
             const hcp_segment *segment = plan->segments + rank->first_segment;
@@ -395,8 +436,8 @@ static int consistent(struct json_in *in, const struct reading *r)
 
 static int read_plan(struct json_in *in, struct reading *r)
 {
-    const uint64_t needed = 1 << M_SCHEMA | 1 << M_SEQ_LEN | 1 << M_MASK | 1 << M_LAYOUT |
-                            1 << M_RANKS;
+    const uint64_t needed =
+        1 << M_SCHEMA | 1 << M_SEQ_LEN | 1 << M_MASK | 1 << M_LAYOUT | 1 << M_RANKS;
 
     if (json_object(in, read_member, r))
         return -1;
@@ -414,12 +455,13 @@ static int read_plan(struct json_in *in, struct reading *r)
 hcp_status hcp_plan_json_counts(const char *json, size_t length, char *text,
                                 size_t text_size, size_t *n_ranks, size_t *n_segments)
 {
-    struct json_in in = {json, json, json + length, ""};
+    struct json_in in = {json, json, json, ""};
     hcp_plan plan;
     struct reading r = {.plan = &plan};
 
     if (!json || !n_ranks || !n_segments)
         return plan_fail(text, text_size, HCP_STATUS_INVALID, "no text or no output");
+    in.end += length;
     hcp_plan_init(&plan, NULL, 0, NULL, 0);
     if (read_plan(&in, &r))
         return plan_fail(text, text_size, HCP_STATUS_FORMAT, "not a plan: %s", in.error);
@@ -431,13 +473,14 @@ hcp_status hcp_plan_json_counts(const char *json, size_t length, char *text,
 hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
                               size_t text_size, hcp_plan *plan)
 {
-    struct json_in in = {json, json, json + length, ""};
+    struct json_in in = {json, json, json, ""};
     struct reading r = {0};
     hcp_plan result;
 
     if (!json || !plan || plan->size < sizeof *plan || !plan->ranks || !plan->segments)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "a text and a plan with its size and arrays set are needed");
+    in.end += length;
     hcp_plan_init(&result, plan->ranks, plan->ranks_capacity, plan->segments,
                   plan->segments_capacity);
     hcp_shape_init(&result.shape);

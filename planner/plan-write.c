@@ -57,7 +57,8 @@ static void put_string(struct json_out *out, const char *text, size_t max)
         if (c == '"' || c == '\\')
             memcpy(one, (char[]){'\\', c, 0}, 3);
         else if ((unsigned char)c < 0x20)
-            memcpy(one, (char[]){'\\', 'u', '0', '0', hex[c >> 4 & 15], hex[c & 15], 0}, 7);
+            memcpy(one, (char[]){'\\', 'u', '0', '0', hex[c >> 4 & 15], hex[c & 15], 0},
+                   7);
         put(out, one);
     }
     put(out, "\"");

@@ -50,7 +50,7 @@ struct hcp_ring {
     size_t n;
     hcp_shape shape;
     char provider[32];
-    int has[3];     /* every rank has a model of this kind */
+    int has[3]; /* every rank has a model of this kind */
     int32_t n_ids;
     double token_bytes; /* K and V of one token, all batches */
     struct bound_rank *ranks;
@@ -68,7 +68,7 @@ struct problem {
     int32_t stripes;
     int buffers, barrier, extrapolate;
     double alpha_ms, token_ms; /* transfer of a token's K and V */
-    const int64_t *cap; /* [n] tokens a rank may hold */
+    const int64_t *cap;        /* [n] tokens a rank may hold */
 };
 
 static inline const hcp_model *problem_model(const struct problem *p, size_t r)
@@ -81,7 +81,7 @@ static inline const hcp_model *problem_model(const struct problem *p, size_t r)
  * is, instead of a slower one being passed off as the fastest. */
 struct score {
     int none;
-    int gave_up; /* ms is only a limit that is out of reach */
+    int gave_up;    /* ms is only a limit that is out of reach */
     uint8_t source; /* hcp_source, weakest of all blocks */
     double ms;
 };
@@ -126,7 +126,7 @@ struct ring_input {
     const double *own, *early, *late;
     double (*ask)(const void *ctx, int32_t i, int32_t j); /* instead of early and late */
     const void *ask_ctx;
-    const int32_t *hops;   /* [m] ranks the KV of each travels on: up to its last reader */
+    const int32_t *hops; /* [m] ranks the KV of each travels on: up to its last reader */
     const double *send_ms; /* [m] transfer of each rank's KV, start-up included */
     int buffers, barrier;
     const int32_t *run_end; /* [m] end of the run of equal classes each rank is in */
@@ -145,22 +145,22 @@ struct scratch {
     double *send_ms;
     double *fin, *busy;           /* [n] of the last evaluated split, by rank */
     double *plan_fin, *plan_busy; /* [n] of the split in TOK_PLAN */
-    double *whole, *peak; /* [n] throughput on the whole sequence, and at most */
+    double *whole, *peak;         /* [n] throughput on the whole sequence, and at most */
     double *speed, *weight, *ideal, *value, *value2; /* [n] */
     double *probe; /* [4 n] by model id, of which there are at most 2 n */
     int64_t *cap, *areas;
     int32_t *order, *slow_order; /* [n]; slow_order: slowest rank first */
     uint8_t *allowed;
-    int64_t *tokens[6];          /* [n] each */
+    int64_t *tokens[6]; /* [n] each */
 };
 
-enum { /* who uses which tokens array */
-    TOK_START = 0, /* search: iteration */
-    TOK_CAND = 1,  /* search: move under trial */
-    TOK_CUR = 2,   /* solver's result */
-    TOK_OTHER = 3, /* strategies: candidate */
-    TOK_DROP = 4,  /* strategies: best drop set */
-    TOK_PLAN = 5   /* strategies: the answer */
+enum {                /* who uses which tokens array */
+       TOK_START = 0, /* search: iteration */
+       TOK_CAND = 1,  /* search: move under trial */
+       TOK_CUR = 2,   /* solver's result */
+       TOK_OTHER = 3, /* strategies: candidate */
+       TOK_DROP = 4,  /* strategies: best drop set */
+       TOK_PLAN = 5   /* strategies: the answer */
 };
 
 /* api.c: text helper; returns status. */
@@ -220,7 +220,8 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
 /* Tokens by which caps fall short of the sequence; 0 = feasible. allowed NULL = all. */
 int64_t round_shortfall(const struct problem *p, const uint8_t *allowed);
 
-/* sort.c: sorts order[n] by value[order[]], largest first, lower index first when equal. */
+/* sort.c: sorts order[n] by value[order[]], largest first, lower index first when equal.
+ */
 void sort_descending(const double *value, int32_t *order, size_t n);
 
 /* solve-search.c: good split of the allowed ranks into out. Gives up early (returns
@@ -241,7 +242,7 @@ struct score solve(const struct problem *p, struct scratch *s, const uint8_t *al
 /* strategies.c */
 struct answer {
     hcp_layout layout;
-    const int64_t *tokens;   /* its times are in s->plan_fin and s->plan_busy */
+    const int64_t *tokens; /* its times are in s->plan_fin and s->plan_busy */
     struct score score;
     struct score even, drop; /* the even split and the best drop set in this layout */
     int exact;
@@ -277,16 +278,15 @@ struct json_in {
 };
 int json_fail(struct json_in *in, const char *what);
 int json_literal(struct json_in *in, char c); /* skips white space, then exactly c */
-int json_peek(struct json_in *in);            /* next character after white space, or -1 */
+int json_peek(struct json_in *in); /* next character after white space, or -1 */
 int json_string(struct json_in *in, char *out, size_t size); /* too long: error */
 int json_double(struct json_in *in, double *out);            /* null -> NaN */
 int json_int(struct json_in *in, int64_t min, int64_t max, int64_t *out);
 int json_skip(struct json_in *in); /* any value, nested at most 32 deep */
 /* Calls member for every member of the object that follows, with its key; keys of more
  * than 63 characters are skipped. Duplicate keys are the caller's to refuse. */
-int json_object(struct json_in *in, int (*member)(struct json_in *in, const char *key,
-                                                  void *ctx),
-                void *ctx);
+int json_object(struct json_in *in,
+                int (*member)(struct json_in *in, const char *key, void *ctx), void *ctx);
 int json_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
                void *ctx);
 

@@ -34,7 +34,8 @@ static void put_step(const struct ring_input *in, hcp_step *steps, int32_t i, in
     step->step = k;
     step->block_of = (i - k + in->m) % in->m;
     step->ready_ms = ready;
-    step->start_ms = ready > before ? ready : before; /* NaN: not received, not waited for */
+    step->start_ms =
+        ready > before ? ready : before; /* NaN: not received, not waited for */
     step->busy_ms = busy;
     step->fin_ms = fin;
     step->wait_ms = step->start_ms - before;
@@ -83,10 +84,9 @@ static double run_barrier(const struct ring_input *in, double *fin, hcp_step *st
 #endif
 
 VECTORISE static void advance(int32_t n, const double *restrict ready,
-                              const double *restrict freed,
-                              const double *restrict before, const double *restrict send,
-                              const double *restrict ms, double *restrict ready_next,
-                              double *restrict fin)
+                              const double *restrict freed, const double *restrict before,
+                              const double *restrict send, const double *restrict ms,
+                              double *restrict ready_next, double *restrict fin)
 {
     for (int32_t i = 0; i < n; i++) {
         double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];

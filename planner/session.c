@@ -30,7 +30,8 @@ static int parse_cap(const char *text, size_t len, size_t n, int64_t *rank, int6
     int rc;
 
     if (len >= sizeof item)
-        return hcp_fail(err, HCP_USAGE, "--max-tokens entry '%.40s...' is too long", text);
+        return hcp_fail(err, HCP_USAGE, "--max-tokens entry '%.40s...' is too long",
+                        text);
     memcpy(item, text, len);
     item[len] = 0;
     equals = strchr(item, '=');
@@ -59,7 +60,8 @@ static int parse_caps(const char *text, hcp_rank *ranks, size_t n, struct hcp_er
         if (rank < 0) {
             listed = 1;
             if (next == n)
-                return hcp_fail(err, HCP_USAGE, "--max-tokens lists more than %zu ranks", n);
+                return hcp_fail(err, HCP_USAGE, "--max-tokens lists more than %zu ranks",
+                                n);
             rank = (int64_t)next++;
         } else {
             named = 1;
@@ -76,8 +78,8 @@ static int parse_caps(const char *text, hcp_rank *ranks, size_t n, struct hcp_er
         for (size_t r = 1; r < n; r++)
             ranks[r].max_tokens = ranks[0].max_tokens;
     } else if (listed && next != n) {
-        return hcp_fail(err, HCP_USAGE, "--max-tokens lists %zu ranks, --ranks has %zu", next,
-                        n);
+        return hcp_fail(err, HCP_USAGE, "--max-tokens lists %zu ranks, --ranks has %zu",
+                        next, n);
     }
     return HCP_OK;
 }

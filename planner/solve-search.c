@@ -68,10 +68,10 @@ static void first_speeds(const struct problem *p, struct scratch *s,
 /* Repeats "speed = area / time in this very split, shares from speeds" until the split
  * stands still: equal finish times where waiting does not matter. Leaves the best split
  * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
- * first rounds show that limit_ms is out of reach: at the speeds they have, the whole area
- * would take these ranks 1 / MARGIN longer. */
-static double equalise(const struct problem *p, struct scratch *s,
-                       const uint8_t *allowed, double limit_ms, int64_t *out)
+ * first rounds show that limit_ms is out of reach: at the speeds they have, the whole
+ * area would take these ranks 1 / MARGIN longer. */
+static double equalise(const struct problem *p, struct scratch *s, const uint8_t *allowed,
+                       double limit_ms, int64_t *out)
 {
     int64_t *tokens = s->tokens[TOK_START];
     double *speed = s->speed, least = -1;
@@ -215,8 +215,7 @@ static int move(struct search *q, size_t from, size_t to, int64_t tiles)
     if (has < tiles)
         tiles = has;
     tokens = tiles * p->tile;
-    if (from == to || tiles == 0 || !q->allowed[to] ||
-        q->best[to] + tokens > p->cap[to])
+    if (from == to || tiles == 0 || !q->allowed[to] || q->best[to] + tokens > p->cap[to])
         return 0;
     /* The receiver alone would need longer than the best plan: no need to look. Half
      * its average cost a tile is a careful guess of what the move adds. */
@@ -268,11 +267,11 @@ static int improve(struct search *q, int64_t tiles)
             size_t pick = p->n;
 
             for (size_t r = 0; r < p->n; r++) {
-                int later = q->busy[r] > above ||
-                            (q->busy[r] == above && r > above_rank);
+                int later = q->busy[r] > above || (q->busy[r] == above && r > above_rank);
 
                 /* In large groups, bringing a rank back in is not worth the tries. */
-                if (later && q->allowed[r] && (q->best[r] > 0 || q->n_allowed <= SMALL_GROUP) &&
+                if (later && q->allowed[r] &&
+                    (q->best[r] > 0 || q->n_allowed <= SMALL_GROUP) &&
                     (pick == p->n || q->busy[r] < q->busy[pick]))
                     pick = r;
             }

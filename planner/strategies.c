@@ -112,8 +112,8 @@ size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size
     for (k++; p->n > 64 && k < p->n; k++) {
         int32_t last = s->slow_order[k - 1], next = s->slow_order[k];
 
-        if ((k & (k - 1)) == 0 || problem_model(p, (size_t)last) !=
-                                      problem_model(p, (size_t)next))
+        if ((k & (k - 1)) == 0 ||
+            problem_model(p, (size_t)last) != problem_model(p, (size_t)next))
             break;
     }
     return k;
@@ -140,7 +140,8 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
 
     if (p->n < 2)
         return best;
-    for (size_t k = strategy_next_drop(p, s, 0); k < p->n; k = strategy_next_drop(p, s, k)) {
+    for (size_t k = strategy_next_drop(p, s, 0); k < p->n;
+         k = strategy_next_drop(p, s, k)) {
         if (hopeless(p, allow_but(p, s, k), best.none ? HUGE_MS : best.ms))
             break;
         score = solve(p, s, s->allowed, best.none ? HUGE_MS : best.ms, trial, &exact);
@@ -287,12 +288,13 @@ static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text
         const hcp_rank *spec = &ring->ranks[r].spec;
 
         if (!ring->ranks[r].model[kind])
-            return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
-                             "no %s model of '%s%s%s' (rank %zu, %s) in %s; run 'hcp-plan "
-                             "fit --db %s'",
-                             kind == HCP_MODEL_LUT ? "lut" : "poly", spec->device,
-                             spec->limit[0] ? "@" : "", spec->limit, r, ring->provider,
-                             ring->models->path, ring->models->path);
+            return plan_fail(
+                text, text_size, HCP_STATUS_NO_MODEL,
+                "no %s model of '%s%s%s' (rank %zu, %s) in %s; run 'hcp-plan "
+                "fit --db %s'",
+                kind == HCP_MODEL_LUT ? "lut" : "poly", spec->device,
+                spec->limit[0] ? "@" : "", spec->limit, r, ring->provider,
+                ring->models->path, ring->models->path);
     }
     other.kind = kind;
     memset(c->s->allowed, 1, c->p->n);

@@ -44,8 +44,9 @@ static void segments_text(const hcp_plan *plan, const hcp_plan_rank *rank, char 
 
     out[0] = 0;
     for (int64_t i = 0; i < shown; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%lld+%lld", i ? " " : "",
-                               (long long)segment[i].offset, (long long)segment[i].length);
+        at +=
+            (size_t)snprintf(out + at, size - at, "%s%lld+%lld", i ? " " : "",
+                             (long long)segment[i].offset, (long long)segment[i].length);
     if (shown < rank->n_segments)
         snprintf(out + at, size - at, " ... (%lld)", (long long)rank->n_segments);
 }
@@ -76,7 +77,8 @@ static void print_summary(const hcp_plan *plan, FILE *out)
     print_known(out, ", best without the slowest ranks ", plan->drop_ms, "");
     fprintf(out, ", no split is below %.4g ms\n", plan->bound_ms);
     if (plan->decision == HCP_DECISION_EVEN)
-        fprintf(out, "the gain over an even split is inside the error bar: even is as good\n");
+        fprintf(out,
+                "the gain over an even split is inside the error bar: even is as good\n");
     if (dropped > 0)
         fprintf(out, "%zu of %zu ranks get no tokens\n", dropped, plan->n_ranks);
     fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);
@@ -106,7 +108,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
         hcp_table_cell(t, "%s", rank->device);
         hcp_table_cell(t, "%s", rank->limit[0] ? rank->limit : "whole");
         hcp_table_cell(t, "%lld", (long long)rank->tokens);
-        hcp_table_cell(t, "%.2f %%", 100.0 * (double)rank->tokens / (double)plan->seq_len);
+        hcp_table_cell(t, "%.2f %%",
+                       100.0 * (double)rank->tokens / (double)plan->seq_len);
         hcp_table_cell(t, "%.4f", rank->predicted_ms);
         hcp_table_cell(t, "%.4f", rank->predicted_ms - rank->compute_ms);
         hcp_table_cell(t, "%s", rank->model);

@@ -33,10 +33,22 @@ void *realloc(void *p, size_t size)
 }
 
 static const struct fixture kinds[] = {
-    {.device = "fast", .a = 2.4e-8, .b = 2e-5, .c = 1e-5, .f = 0.012, .tile = 128,
-     .lut = 1, .error = 0.02},
-    {.device = "slow", .a = 5.1e-8, .b = 4e-5, .c = 2e-5, .f = 0.015, .tile = 128,
-     .lut = 1, .error = 0.02},
+    {.device = "fast",
+     .a = 2.4e-8,
+     .b = 2e-5,
+     .c = 1e-5,
+     .f = 0.012,
+     .tile = 128,
+     .lut = 1,
+     .error = 0.02},
+    {.device = "slow",
+     .a = 5.1e-8,
+     .b = 4e-5,
+     .c = 2e-5,
+     .f = 0.015,
+     .tile = 128,
+     .lut = 1,
+     .error = 0.02},
 };
 
 static double now_us(void)
@@ -91,9 +103,10 @@ static void run(const hcp_models *models, size_t n, int causal, hcp_layout layou
         counted += allocations - before;
     }
     qsort(us, (size_t)calls, sizeof *us, by_value);
-    printf("%5zu ranks  %-6s %-10s %-12s  p50 %10.1f us  p99 %10.1f us  %ld allocations\n",
-           n, causal ? "causal" : "full", hcp_layout_name(layout),
-           hcp_strategy_name(strategy), us[calls / 2], us[calls * 99 / 100], counted);
+    printf(
+        "%5zu ranks  %-6s %-10s %-12s  p50 %10.1f us  p99 %10.1f us  %ld allocations\n",
+        n, causal ? "causal" : "full", hcp_layout_name(layout),
+        hcp_strategy_name(strategy), us[calls / 2], us[calls * 99 / 100], counted);
     fflush(stdout);
     fixture_plan_free(&p);
     hcp_ring_free(ring);

@@ -27,10 +27,16 @@ int main(int argc, char **argv)
         for (int i = 0; i < 4; i++) {
             double speed = fixture_real(&seed, 0.1, 1);
 
-            kinds[i] = (struct fixture){.device = names[i], .a = 2e-8 / speed,
-                                        .b = fixture_real(&seed, 0, 1e-5), .c = 1e-6,
-                                        .f = 0.01, .tile = 64, .lut = 1, .poly = 1,
-                                        .bumps = fixture_random(&seed) | 1, .error = 0.02};
+            kinds[i] = (struct fixture){.device = names[i],
+                                        .a = 2e-8 / speed,
+                                        .b = fixture_real(&seed, 0, 1e-5),
+                                        .c = 1e-6,
+                                        .f = 0.01,
+                                        .tile = 64,
+                                        .lut = 1,
+                                        .poly = 1,
+                                        .bumps = fixture_random(&seed) | 1,
+                                        .error = 0.02};
         }
         models = fixture_models(kinds, 4);
         for (int i = 0; i < 6; i++) {

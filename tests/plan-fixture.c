@@ -66,14 +66,19 @@ static struct stored_model make(const struct fixture *f, const char *kind)
     double hull[6] = {1, 65536, 1, 65536, 1, 65536};
     double error[3] = {1e9, f->error, f->error};
     double full[8] = {f->f, f->a, f->b, f->c}, half[6] = {f->f, f->a / 2, f->b + f->c};
-    struct hcp_named_array lut[] = {
-        {"shape", 7, shape},          {"hull", 6, hull},
-        {"error", 3, error},          {"q", NODES, axis},
-        {"kv", NODES, axis},          {"ms", NODES * NODES, &ms[0][0]},
-        {"known", NODES * NODES, &known[0][0]}, {"s", NODES, axis},
-        {"s_ms", NODES, square}};
-    struct hcp_named_array poly[] = {{"shape", 7, shape}, {"hull", 6, hull},
-                                     {"error", 3, error}, {"full", 8, full},
+    struct hcp_named_array lut[] = {{"shape", 7, shape},
+                                    {"hull", 6, hull},
+                                    {"error", 3, error},
+                                    {"q", NODES, axis},
+                                    {"kv", NODES, axis},
+                                    {"ms", NODES * NODES, &ms[0][0]},
+                                    {"known", NODES * NODES, &known[0][0]},
+                                    {"s", NODES, axis},
+                                    {"s_ms", NODES, square}};
+    struct hcp_named_array poly[] = {{"shape", 7, shape},
+                                     {"hull", 6, hull},
+                                     {"error", 3, error},
+                                     {"full", 8, full},
                                      {"square", 6, half}};
     struct hcp_model_row row = {.format = 1, .holdout_cells = 100};
     struct stored_model out = {NULL, 0, 0};
@@ -179,6 +184,6 @@ void fixture_plan_free(struct fixture_plan *p)
 hcp_status fixture_split(const hcp_ring *ring, const hcp_question *question,
                          struct fixture_plan *p, char *text, size_t text_size)
 {
-    return hcp_plan_split(ring, question, p->workspace, p->workspace_bytes, text, text_size,
-                          &p->plan);
+    return hcp_plan_split(ring, question, p->workspace, p->workspace_bytes, text,
+                          text_size, &p->plan);
 }

@@ -12,10 +12,10 @@
 struct fixture {
     const char *device, *limit, *provider;
     double a, b, c, f;
-    int64_t tile;     /* of queries and keys */
-    int lut, poly;    /* which models to make; a lut tabulates 128 .. 64K */
-    uint64_t bumps;   /* lut: seed of kinks of up to 40 % in the table; 0 none */
-    double error;     /* relative error bar of the lut; the poly's is twice that */
+    int64_t tile;   /* of queries and keys */
+    int lut, poly;  /* which models to make; a lut tabulates 128 .. 64K */
+    uint64_t bumps; /* lut: seed of kinks of up to 40 % in the table; 0 none */
+    double error;   /* relative error bar of the lut; the poly's is twice that */
 };
 
 /* Models of n fixtures as if loaded from "test.db". Aborts the test on failure. */

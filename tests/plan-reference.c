@@ -65,9 +65,10 @@ static double barrier(int m, double t[][REFERENCE_RANKS], int sent[][REFERENCE_R
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *q, const int64_t *tokens)
 {
-    static double t[REFERENCE_RANKS][REFERENCE_RANKS], fin[REFERENCE_RANKS][REFERENCE_RANKS],
-        ready[REFERENCE_RANKS][REFERENCE_RANKS];
-    static int works[REFERENCE_RANKS][REFERENCE_RANKS], sent[REFERENCE_RANKS][REFERENCE_RANKS];
+    static double t[REFERENCE_RANKS][REFERENCE_RANKS],
+        fin[REFERENCE_RANKS][REFERENCE_RANKS], ready[REFERENCE_RANKS][REFERENCE_RANKS];
+    static int works[REFERENCE_RANKS][REFERENCE_RANKS],
+        sent[REFERENCE_RANKS][REFERENCE_RANKS];
     double send[REFERENCE_RANKS], link_free[REFERENCE_RANKS] = {0}, makespan = 0;
     int rank[REFERENCE_RANKS], m = 0;
 

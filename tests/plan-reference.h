@@ -20,5 +20,4 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
 double reference_best(const hcp_ring *ring, const hcp_question *question, int64_t tile,
                       int64_t *tokens);
 
-
 #endif

@@ -44,16 +44,45 @@ void *realloc(void *p, size_t size)
 #endif
 
 static const struct fixture kinds[] = {
-    {.device = "nvidia-h200", .limit = "mps:100", .a = 2e-8, .b = 1e-5, .f = 0.01,
-     .tile = 128, .lut = 1, .poly = 1, .error = 0.02},
-    {.device = "nvidia-h200", .limit = "mps:10", .a = 2e-7, .b = 1e-4, .f = 0.02,
-     .tile = 64, .lut = 1, .error = 0.02},
-    {.device = "nvidia-h200", .limit = "mps:10", .provider = "flash", .a = 3e-7, .f = 0.02,
-     .tile = 64, .lut = 1, .error = 0.02},
-    {.device = "nvidia-a100", .provider = "flash", .a = 5e-8, .f = 0.02, .tile = 64,
-     .lut = 1, .error = 0.02},
-    {.device = "nvidia-l4", .provider = "reference", .a = 5e-7, .f = 0.02, .tile = 64,
-     .lut = 1, .error = 0.02},
+    {.device = "nvidia-h200",
+     .limit = "mps:100",
+     .a = 2e-8,
+     .b = 1e-5,
+     .f = 0.01,
+     .tile = 128,
+     .lut = 1,
+     .poly = 1,
+     .error = 0.02},
+    {.device = "nvidia-h200",
+     .limit = "mps:10",
+     .a = 2e-7,
+     .b = 1e-4,
+     .f = 0.02,
+     .tile = 64,
+     .lut = 1,
+     .error = 0.02},
+    {.device = "nvidia-h200",
+     .limit = "mps:10",
+     .provider = "flash",
+     .a = 3e-7,
+     .f = 0.02,
+     .tile = 64,
+     .lut = 1,
+     .error = 0.02},
+    {.device = "nvidia-a100",
+     .provider = "flash",
+     .a = 5e-8,
+     .f = 0.02,
+     .tile = 64,
+     .lut = 1,
+     .error = 0.02},
+    {.device = "nvidia-l4",
+     .provider = "reference",
+     .a = 5e-7,
+     .f = 0.02,
+     .tile = 64,
+     .lut = 1,
+     .error = 0.02},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -92,13 +121,14 @@ static void no_allocation(void **state)
                                              ? HCP_STATUS_NO_MODEL
                                              : HCP_STATUS_OK);
                 if (status == HCP_STATUS_OK)
-                    assert_int_equal(hcp_plan_simulate(ring, &p.plan, 1, p.workspace,
-                                                       p.workspace_bytes, text, sizeof text,
-                                                       steps, 1600, &n_steps),
+                    assert_int_equal(hcp_plan_simulate(
+                                         ring, &p.plan, 1, p.workspace, p.workspace_bytes,
+                                         text, sizeof text, steps, 1600, &n_steps),
                                      HCP_STATUS_OK);
             }
         }
-        hcp_block_predict(ring, 0, HCP_MODEL_BEST, 0, 100, 200, 0, text, sizeof text, &block);
+        hcp_block_predict(ring, 0, HCP_MODEL_BEST, 0, 100, 200, 0, text, sizeof text,
+                          &block);
         assert_int_equal(allocations, before);
         fixture_plan_free(&p);
         hcp_ring_free(ring);
@@ -127,9 +157,10 @@ static void *work(void *arg)
         q.seq_len = fixture_range(&job->seed, 1000, 60000);
         q.causal = i & 1;
         q.layout = (hcp_layout)(i / 2 % 4);
-        job->prints[i] = fixture_split(job->ring, &q, &p, text, sizeof text) == HCP_STATUS_OK
-                             ? p.plan.fingerprint
-                             : 0;
+        job->prints[i] =
+            fixture_split(job->ring, &q, &p, text, sizeof text) == HCP_STATUS_OK
+                ? p.plan.fingerprint
+                : 0;
     }
     fixture_plan_free(&p);
     return NULL;
@@ -212,27 +243,33 @@ static void binding(void **state)
     has(text, "run 'hcp-profile run --db test.db' on that machine");
     has(text, "measured devices: nvidia-h200");
     assert_null(ring);
-    assert_int_equal(bind(models, "nvidia-h200", "mps:20", NULL, 32, text, sizeof text, &ring),
-                     HCP_STATUS_NO_MODEL);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:20", NULL, 32, text, sizeof text, &ring),
+        HCP_STATUS_NO_MODEL);
     has(text, "'nvidia-h200@mps:20'");
     has(text, "there is nvidia-h200@mps:100 (cudnn)");
-    assert_int_equal(bind(models, "nvidia-h200", "mps:10", NULL, 16, text, sizeof text, &ring),
-                     HCP_STATUS_NO_MODEL);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:10", NULL, 16, text, sizeof text, &ring),
+        HCP_STATUS_NO_MODEL);
     has(text, "16/8 heads");
     has(text, "32/8 heads"); /* the near match */
-    assert_int_equal(bind(models, "nvidia-h200", "mps:50", NULL, 32, text, sizeof text, &ring),
-                     HCP_STATUS_NO_MODEL);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:50", NULL, 32, text, sizeof text, &ring),
+        HCP_STATUS_NO_MODEL);
     has(text, "measured but not fitted; run 'hcp-plan fit --db test.db'");
-    assert_int_equal(bind(models, "nvidia-h200", "mps:10", "nope", 32, text, sizeof text, &ring),
-                     HCP_STATUS_NO_MODEL);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:10", "nope", 32, text, sizeof text, &ring),
+        HCP_STATUS_NO_MODEL);
     has(text, "nope");
-    assert_int_equal(bind(models, "nvidia-h200", "mps:10", NULL, 33, text, sizeof text, &ring),
-                     HCP_STATUS_INVALID);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:10", NULL, 33, text, sizeof text, &ring),
+        HCP_STATUS_INVALID);
     has(text, "multiple of KV heads");
 
     /* cudnn where it covers all ranks, else what does. */
-    assert_int_equal(bind(models, "nvidia-h200", "mps:10", NULL, 32, text, sizeof text, &ring),
-                     HCP_STATUS_OK);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:10", NULL, 32, text, sizeof text, &ring),
+        HCP_STATUS_OK);
     assert_string_equal(hcp_ring_provider(ring), "cudnn");
     hcp_ring_free(ring);
     ring = fixture_ring(models, kinds, both, NULL, 2);
@@ -245,18 +282,21 @@ static void binding(void **state)
         strcpy(ranks[i].limit, i ? "" : "mps:100");
     }
     hcp_shape_init(&shape);
-    assert_int_equal(hcp_ring_create(models, &shape, ranks, 2, NULL, text, sizeof text, &ring),
-                     HCP_STATUS_NO_MODEL);
+    assert_int_equal(
+        hcp_ring_create(models, &shape, ranks, 2, NULL, text, sizeof text, &ring),
+        HCP_STATUS_NO_MODEL);
     has(text, "no kernel is profiled on all ranks");
     assert_null(ring);
 
     models->stored[0].stale = models->stored[1].stale = 1;
-    assert_int_equal(bind(models, "nvidia-h200", "mps:100", NULL, 32, text, sizeof text, &ring),
-                     HCP_STATUS_STALE);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:100", NULL, 32, text, sizeof text, &ring),
+        HCP_STATUS_STALE);
     has(text, "samples changed since the fit; run 'hcp-plan fit --db test.db'");
     models->stored[1].stale = 0; /* one of two kinds is enough */
-    assert_int_equal(bind(models, "nvidia-h200", "mps:100", NULL, 32, text, sizeof text, &ring),
-                     HCP_STATUS_OK);
+    assert_int_equal(
+        bind(models, "nvidia-h200", "mps:100", NULL, 32, text, sizeof text, &ring),
+        HCP_STATUS_OK);
     hcp_ring_free(ring);
     fixture_free(models);
 }
@@ -279,7 +319,8 @@ static void refusals(void **state)
     before = p.plan;
     hcp_question_init(&q);
     q.seq_len = 5000;
-    assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), HCP_STATUS_INFEASIBLE);
+    assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text),
+                     HCP_STATUS_INFEASIBLE);
     /* Tiles of 128 and a rest of 8: 2944 + 8 and 896 tokens fit, 1152 do not. */
     has(text, "short by 1152 tokens");
     assert_memory_equal(&before, &p.plan, sizeof before);
@@ -300,8 +341,8 @@ static void refusals(void **state)
                                     sizeof text, &p.plan),
                      HCP_STATUS_SPACE);
     has(text, "needed for 2 ranks");
-    assert_int_equal(hcp_plan_split(ring, &q, (char *)p.workspace + 1, p.workspace_bytes, NULL,
-                                    0, &p.plan),
+    assert_int_equal(hcp_plan_split(ring, &q, (char *)p.workspace + 1, p.workspace_bytes,
+                                    NULL, 0, &p.plan),
                      HCP_STATUS_OK); /* any alignment; the reserve covers it */
     p.plan.segments_capacity = 1;
     assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), HCP_STATUS_SPACE);
@@ -361,9 +402,9 @@ static void predictions(void **state)
                                        sizeof text, &p),
                      HCP_STATUS_OK);
     assert_int_equal(p.source, HCP_FROM_EXTRAPOLATED);
-    assert_int_equal(hcp_block_predict(ring, 1, HCP_MODEL_BEST, 0, 128, 128, 1, text,
-                                       sizeof text, &p),
-                     HCP_STATUS_INVALID);
+    assert_int_equal(
+        hcp_block_predict(ring, 1, HCP_MODEL_BEST, 0, 128, 128, 1, text, sizeof text, &p),
+        HCP_STATUS_INVALID);
     hcp_ring_free(ring);
     fixture_free(models);
 }
@@ -394,8 +435,8 @@ static void simulation(void **state)
         q.strategy = HCP_STRATEGY_PROPORTIONAL;
         assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), HCP_STATUS_OK);
         text[0] = 0;
-        hcp_plan_simulate(ring, &p.plan, 0, p.workspace, p.workspace_bytes, text, sizeof text,
-                          steps, 25, &n);
+        hcp_plan_simulate(ring, &p.plan, 0, p.workspace, p.workspace_bytes, text,
+                          sizeof text, steps, 25, &n);
         assert_string_equal(text, "");
         for (size_t r = 0; r < 5; r++)
             m += p.plan.ranks[r].tokens > 0;
@@ -418,12 +459,12 @@ static void simulation(void **state)
         }
         assert_float_equal(end, p.plan.makespan_ms, 1e-12 * end);
     }
-    assert_int_equal(hcp_plan_simulate(ring, &p.plan, 0, p.workspace, p.workspace_bytes, text,
-                                       sizeof text, steps, 24, &(size_t){0}),
+    assert_int_equal(hcp_plan_simulate(ring, &p.plan, 0, p.workspace, p.workspace_bytes,
+                                       text, sizeof text, steps, 24, &(size_t){0}),
                      HCP_STATUS_SPACE);
     p.plan.ranks[0].tokens++;
-    assert_int_equal(hcp_plan_simulate(ring, &p.plan, 0, p.workspace, p.workspace_bytes, text,
-                                       sizeof text, steps, 25, &(size_t){0}),
+    assert_int_equal(hcp_plan_simulate(ring, &p.plan, 0, p.workspace, p.workspace_bytes,
+                                       text, sizeof text, steps, 25, &(size_t){0}),
                      HCP_STATUS_INVALID);
     has(text, "add up");
     hcp_ring_free(ring);
@@ -438,8 +479,8 @@ static void words(void **state)
 
     (void)state;
     for (int i = 0; i <= HCP_STRATEGY_BEST; i++) {
-        assert_int_equal(hcp_strategy_from_name(hcp_strategy_name((hcp_strategy)i), &strategy),
-                         0);
+        assert_int_equal(
+            hcp_strategy_from_name(hcp_strategy_name((hcp_strategy)i), &strategy), 0);
         assert_int_equal(strategy, i);
     }
     assert_int_equal(hcp_strategy_from_name("bset", &strategy), -1);
@@ -470,7 +511,8 @@ static void missing_files(void **state)
     has(text, "/nonexistent/h.db");
     assert_null(models);
     assert_int_equal(hcp_models_load("/dev/null", NULL, 0, &models), HCP_STATUS_IO);
-    assert_int_equal(hcp_models_load(NULL, text, sizeof text, &models), HCP_STATUS_INVALID);
+    assert_int_equal(hcp_models_load(NULL, text, sizeof text, &models),
+                     HCP_STATUS_INVALID);
 }
 
 int main(void)

@@ -30,8 +30,11 @@ static void open_group(struct group *g, const double *speed, size_t n)
 
     memset(g, 0, sizeof *g);
     for (size_t i = 0; i < n; i++)
-        g->fixtures[i] = (struct fixture){.device = names[i], .a = 1e-8 / speed[i],
-                                          .tile = TILE, .poly = 1, .error = 0.01};
+        g->fixtures[i] = (struct fixture){.device = names[i],
+                                          .a = 1e-8 / speed[i],
+                                          .tile = TILE,
+                                          .poly = 1,
+                                          .error = 0.01};
     g->models = fixture_models(g->fixtures, n);
     g->ring = fixture_ring(g->models, g->fixtures, which, NULL, n);
     fixture_plan_init(&g->plan, n);
@@ -44,8 +47,8 @@ static void close_group(struct group *g)
     fixture_free(g->models);
 }
 
-static const hcp_plan *ask(struct group *g, int64_t seq_len, int causal, hcp_layout layout,
-                           int buffers)
+static const hcp_plan *ask(struct group *g, int64_t seq_len, int causal,
+                           hcp_layout layout, int buffers)
 {
     hcp_question q;
     char text[512] = "";
@@ -146,7 +149,8 @@ static void groups(void **state)
         }
         open_group(&g, speed, n);
         for (int causal = 0; causal < 2; causal++) {
-            plan = ask(&g, S, causal, causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS, 0);
+            plan =
+                ask(&g, S, causal, causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS, 0);
             for (size_t r = 0; r < n; r++)
                 NEAR((double)plan->ranks[r].tokens, (double)S * speed[r] / sum, 2 * TILE);
             NEAR(plan->gain_over_even, sum / ((double)n * slowest), 0.03 * (double)n);
@@ -181,8 +185,9 @@ static int64_t area_between(const hcp_segment *mine, int64_t n_mine,
 
     for (int64_t a = 0; a < n_mine; a++)
         for (int64_t b = 0; b < n_theirs; b++)
-            area += hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, mine[a].length,
-                                   theirs[b].length, mine[a].offset - theirs[b].offset);
+            area +=
+                hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, mine[a].length,
+                               theirs[b].length, mine[a].offset - theirs[b].offset);
     return area;
 }
 
@@ -198,7 +203,8 @@ static void areas(void **state)
 
         p.n = (size_t)fixture_range(&seed, 1, MAX);
         p.causal = (int)fixture_range(&seed, 0, 4) > 0;
-        p.layout = (hcp_layout)fixture_range(&seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
+        p.layout =
+            (hcp_layout)fixture_range(&seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
         p.stripes = (int32_t)fixture_range(&seed, 1, 16);
         for (size_t r = 0; r < p.n; r++) {
             tokens[r] = fixture_range(&seed, 0, 3) ? fixture_range(&seed, 0, 300) : 0;

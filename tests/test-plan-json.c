@@ -14,10 +14,24 @@
 #include "tests/plan-fixture.h"
 
 static const struct fixture kinds[2] = {
-    {.device = "fast", .a = 2e-8, .b = 1e-5, .c = 1e-6, .f = 0.01, .tile = 64, .lut = 1,
-     .poly = 1, .error = 0.03},
-    {.device = "slow", .limit = "mps:10", .a = 2e-7, .b = 1e-4, .c = 1e-6, .f = 0.02,
-     .tile = 128, .poly = 1, .error = 0.02},
+    {.device = "fast",
+     .a = 2e-8,
+     .b = 1e-5,
+     .c = 1e-6,
+     .f = 0.01,
+     .tile = 64,
+     .lut = 1,
+     .poly = 1,
+     .error = 0.03},
+    {.device = "slow",
+     .limit = "mps:10",
+     .a = 2e-7,
+     .b = 1e-4,
+     .c = 1e-6,
+     .f = 0.02,
+     .tile = 128,
+     .poly = 1,
+     .error = 0.02},
 };
 
 static char *print(const hcp_plan *plan)
@@ -78,8 +92,8 @@ static void round_trip(void **state)
         }
         assert_int_equal(fixture_split(ring, &q, &a, text, sizeof text), HCP_STATUS_OK);
         json = print(&a.plan);
-        assert_int_equal(hcp_plan_json_counts(json, strlen(json), text, sizeof text, &n_ranks,
-                                              &n_segments),
+        assert_int_equal(hcp_plan_json_counts(json, strlen(json), text, sizeof text,
+                                              &n_ranks, &n_segments),
                          HCP_STATUS_OK);
         assert_int_equal(n_ranks, n);
         assert_int_equal(n_segments, a.plan.n_segments);
@@ -111,7 +125,8 @@ static void round_trip(void **state)
 static const char good[] =
     "{\"schema\":1,\"seq_len\":100,\"mask\":\"causal\",\"layout\":\"zigzag\",\"ranks\":["
     "{\"device\":\"a\",\"limit\":\"\",\"tokens\":61,\"segments\":[[0,31],[70,30]]},"
-    "{\"device\":\"b\",\"limit\":\"mps:10\",\"tokens\":39,\"segments\":[[31,20],[51,19]]}],"
+    "{\"device\":\"b\",\"limit\":\"mps:10\",\"tokens\":39,\"segments\":[[31,20],[51,19]]}"
+    "],"
     "\"more\":{\"x\":[1,2.5e-3,null,true,\"\\u00e9\"]}}";
 
 static hcp_status parse(const char *json, char *text, size_t size)
@@ -132,7 +147,8 @@ static void refuse(const char *piece, const char *by, const char *why)
     const char *at = strstr(good, piece);
 
     assert_non_null(at);
-    snprintf(json, sizeof json, "%.*s%s%s", (int)(at - good), good, by, at + strlen(piece));
+    snprintf(json, sizeof json, "%.*s%s%s", (int)(at - good), good, by,
+             at + strlen(piece));
     if (parse(json, text, sizeof text) != HCP_STATUS_FORMAT || !strstr(text, why)) {
         print_error("'%s' -> '%s': said '%s', wanted '%s'\n", piece, by, text, why);
         fail();
@@ -186,7 +202,8 @@ static void damage(void **state)
     assert_non_null(strstr(text, "deep"));
 }
 
-/* Any one byte changed: refused or read, never a crash; and what is read is consistent. */
+/* Any one byte changed: refused or read, never a crash; and what is read is consistent.
+ */
 static void noise(void **state)
 {
     uint64_t seed = 1;
@@ -204,8 +221,8 @@ static void noise(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(damage),
-                                       cmocka_unit_test(noise)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),
+                                       cmocka_unit_test(damage), cmocka_unit_test(noise)};
 
     setlocale(LC_ALL, "");
     return cmocka_run_group_tests_name("plan-json", tests, NULL, NULL);

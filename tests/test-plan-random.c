@@ -32,7 +32,8 @@ static void random_case(struct problem_case *c, uint64_t *seed)
     static const char *const names[] = {"d0", "d1", "d2", "d3"};
     static const int64_t tiles[] = {1, 64, 128, 96};
     int lut = (int)fixture_range(seed, 0, 1);
-    int64_t tile = tiles[fixture_range(seed, 0, 3)], kinds = fixture_range(seed, 1, KINDS);
+    int64_t tile = tiles[fixture_range(seed, 0, 3)],
+            kinds = fixture_range(seed, 1, KINDS);
     hcp_question *q = &c->question;
 
     memset(c, 0, sizeof *c);
@@ -67,7 +68,8 @@ static void random_case(struct problem_case *c, uint64_t *seed)
     if (fixture_range(seed, 0, 4) == 0) {
         for (size_t r = 0; r < c->n; r++)
             if (fixture_range(seed, 0, 3) > 0)
-                c->caps[r] = fixture_range(seed, 1, 3 * q->seq_len / (int64_t)c->n + tile);
+                c->caps[r] =
+                    fixture_range(seed, 1, 3 * q->seq_len / (int64_t)c->n + tile);
         c->any_cap = 1;
     }
 }
@@ -144,14 +146,16 @@ static hcp_ring *without_slowest(const hcp_models *models, const struct problem_
     int64_t caps[MAX];
 
     for (size_t r = 0; r < c->n; r++)
-        speed[r] = area / hcp_model_block_ms(ring->ranks[r].model[0], c->question.causal,
-                                             c->question.seq_len, c->question.seq_len, NULL);
+        speed[r] =
+            area / hcp_model_block_ms(ring->ranks[r].model[0], c->question.causal,
+                                      c->question.seq_len, c->question.seq_len, NULL);
     for (size_t i = 0; i < k; i++) { /* of equal ranks the later goes first */
         size_t slowest = MAX;
 
         for (size_t r = 0; r < c->n; r++)
             if (!out[r] && (slowest == MAX || speed[r] <= speed[slowest]))
                 slowest = r;
+        assert_true(slowest < MAX);
         out[slowest] = 1;
     }
     *left = 0;
@@ -169,8 +173,8 @@ struct tally {
 };
 
 static void compare_drops(const hcp_models *models, const struct problem_case *c,
-                          const hcp_ring *ring, double best_ms, double drop_ms, int number,
-                          uint64_t *seed, struct tally *tally)
+                          const hcp_ring *ring, double best_ms, double drop_ms,
+                          int number, uint64_t *seed, struct tally *tally)
 {
     for (size_t k = 1; k < c->n; k++) {
         struct fixture_plan sub;
@@ -197,8 +201,9 @@ static void compare_drops(const hcp_models *models, const struct problem_case *c
             fail();
         }
         if (c->question.layout != HCP_LAYOUT_AUTO && drop_ms > ms * (1 + 1e-12)) {
-            print_error("problem %d: drop_ms %.17g, without the %zu slowest of %zu %.17g\n",
-                        number, drop_ms, k, c->n, ms);
+            print_error(
+                "problem %d: drop_ms %.17g, without the %zu slowest of %zu %.17g\n",
+                number, drop_ms, k, c->n, ms);
             fail();
         }
         fixture_plan_free(&sub);
@@ -239,7 +244,8 @@ static void run_case(int number, uint64_t *seed, struct tally *tally)
             check_plan(&c, ring, &other.plan, number);
             MUST(plan->makespan_ms <= other.plan.makespan_ms * (1 + 1e-12));
             if (i == HCP_STRATEGY_EVEN)
-                MUST(fabs(plan->even_ms - other.plan.makespan_ms) <= 1e-12 * plan->even_ms);
+                MUST(fabs(plan->even_ms - other.plan.makespan_ms) <=
+                     1e-12 * plan->even_ms);
         }
         for (size_t r = 0; r < c.n; r++)
             tally->drops += plan->ranks[r].tokens == 0;
@@ -264,7 +270,8 @@ static void promises_hold(void **state)
     print_message("# %ld problems, %ld infeasible, %ld ranks left out, %ld drop sets "
                   "compared\n",
                   tally.problems, tally.infeasible, tally.drops, tally.compared);
-    assert_true(tally.infeasible > 0 && tally.drops > 0 && tally.compared > problems);
+    assert_true(tally.drops > 0 && tally.compared > problems);
+    assert_true(tally.infeasible > 0 || problems < 1000);
 }
 
 int main(void)
