@@ -23,12 +23,16 @@
 /* Quick: under a second, before anything is timed. Full: every test shape, below a
  * minute on a CPU core. HUGE may be added to either: tensors over 2^31 elements
  * (13 GiB on the device). SMALL may be added to FULL: no rectangle longer than 129,
- * for sanitizers. */
+ * for sanitizers. So may SAMPLED: a quarter of the diagonals of each rectangle longer
+ * than 129 (with SMALL: of each at all), so that every pair of lengths and every
+ * diagonal with every length remain; the smaller of the head counts and dimensions on
+ * large ones; every other ring. For devices as slow as one core. */
 enum {
     HCP_CONFORMANCE_QUICK = 0,
     HCP_CONFORMANCE_FULL = 1,
     HCP_CONFORMANCE_HUGE = 2,
-    HCP_CONFORMANCE_SMALL = 4
+    HCP_CONFORMANCE_SMALL = 4,
+    HCP_CONFORMANCE_SAMPLED = 8
 };
 
 typedef enum hcp_outcome {
