@@ -51,6 +51,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
+/* A key's shape in one table cell: heads/kv_heads x head_dim, b batch. */
+#define SHAPE_FORMAT "%s %s %d/%dx%d b%d"
+#define SHAPE_VALUES(k)                                                                  \
+    (k)->phase, (k)->dtype, (int)(k)->heads, (int)(k)->kv_heads, (int)(k)->head_dim,     \
+        (int)(k)->batch
+
 /* What was computed or came from elsewhere must not pass for a measurement. */
 static const char *origin_mark(const char *origin)
 {
@@ -88,6 +94,7 @@ struct cell_printer {
     hcp_table *table;
     json_t *array;
     size_t rows;
+    int failed; /* why instead of how long */
 };
 
 static void cell_object(const struct hcp_cell *c, json_t *array)
@@ -114,6 +121,22 @@ static void cell_object(const struct hcp_cell *c, json_t *array)
     json_array_append_new(array, o);
 }
 
+static void failed_row(const struct hcp_cell *c, hcp_table *t)
+{
+    const struct hcp_key *k = &c->key;
+
+    hcp_table_row(t);
+    hcp_table_cell(t, "%s", k->device);
+    hcp_table_cell(t, "%s", limit_text(k->limit));
+    hcp_table_cell(t, "%s", k->provider);
+    hcp_table_cell(t, SHAPE_FORMAT, SHAPE_VALUES(k));
+    hcp_table_cell(t, "%s", c->mask);
+    hcp_table_cell(t, "%lld", (long long)c->q_len);
+    hcp_table_cell(t, "%lld", (long long)c->kv_len);
+    hcp_table_cell(t, "%s", c->run_uid);
+    hcp_table_cell(t, "%s", *c->error ? c->error : "(no reason stored)");
+}
+
 static int print_cell(const struct hcp_cell *c, void *ctx)
 {
     struct cell_printer *p = ctx;
@@ -122,6 +145,10 @@ static int print_cell(const struct hcp_cell *c, void *ctx)
     p->rows++;
     if (p->array) {
         cell_object(c, p->array);
+        return HCP_OK;
+    }
+    if (p->failed) {
+        failed_row(c, t);
         return HCP_OK;
     }
     hcp_table_row(t);
@@ -151,16 +178,21 @@ static int show_cells(hcp_db *db, const struct args *a, size_t *rows, struct hcp
         {"MASK", 0},   {"Q_LEN", 1},  {"KV_LEN", 1},  {"TIME_MS", 1},
         {"MIN_MS", 1}, {"P75_MS", 1}, {"SAMPLES", 1}, {"TFLOP/S", 1},
         {"SMS", 1},    {"ORIGIN", 0}, {"RUN", 0},     {"STATUS", 0}};
-    struct cell_printer p = {0};
+    static const struct columns failed[] = {
+        {"DEVICE", 0}, {"LIMIT", 0},  {"KERNEL", 0}, {"SHAPE", 0}, {"MASK", 0},
+        {"Q_LEN", 1},  {"KV_LEN", 1}, {"RUN", 0},    {"ERROR", 0}};
+    struct cell_printer p = {.failed = a->failed};
     int rc;
 
     if (a->json)
         p.array = json_array();
+    else if (a->failed)
+        p.table = new_table(failed, sizeof failed / sizeof *failed);
     else
         p.table = new_table(columns, sizeof columns / sizeof *columns);
     rc = hcp_db_each_cell(db, &a->filter, 0, print_cell, &p, err);
     *rows = p.rows;
-    if (rc || !p.rows) {
+    if (rc || (!p.rows && !(a->failed && a->json))) {
         hcp_table_free(p.table);
         json_decref(p.array);
     } else if (a->json) {
@@ -220,7 +252,7 @@ static void model_cell(hcp_table *t, const struct show_model *m)
     else if (isnan(m->median))
         hcp_table_cell(t, "%s", "fitted");
     else
-        hcp_table_cell(t, "%.1f/%.1f%%", 100 * m->median, 100 * m->p90);
+        hcp_table_cell(t, "%.1f/%.1f", 100 * m->median, 100 * m->p90);
 }
 
 static void group_row(const struct show_group *g, hcp_table *t)
@@ -232,8 +264,7 @@ static void group_row(const struct show_group *g, hcp_table *t)
     hcp_table_cell(t, "%s", limit_text(k->limit));
     hcp_table_cell(t, g->sms < 0 ? "" : "%d", (int)g->sms);
     hcp_table_cell(t, "%s", k->provider);
-    hcp_table_cell(t, "%s %s %d/%dx%d b%d", k->phase, k->dtype, (int)k->heads,
-                   (int)k->kv_heads, (int)k->head_dim, (int)k->batch);
+    hcp_table_cell(t, SHAPE_FORMAT, SHAPE_VALUES(k));
     hcp_table_cell(t, "%zu", g->ok);
     hcp_table_cell(t, "%zu", g->failed);
     range_cell(t, g->q_min, g->q_max);
@@ -253,7 +284,7 @@ static int show_summary(hcp_db *db, const struct args *a, size_t *rows,
         {"DEVICE", 0}, {"LIMIT", 0},       {"SMS", 1},         {"KERNEL", 0},
         {"SHAPE", 0},  {"CELLS", 1},       {"FAILED", 1},      {"Q_LEN", 1},
         {"KV_LEN", 1}, {"MED_TFLOP/S", 1}, {"MAX_TFLOP/S", 1}, {"COPY_GB/S", 1},
-        {"ORIGIN", 0}, {"LUT", 1},         {"POLY", 1}};
+        {"ORIGIN", 0}, {"LUT_MEDIAN/P90_%", 1}, {"POLY_MEDIAN/P90_%", 1}};
     struct show_group *groups = NULL;
     json_t *array;
     hcp_table *t;
@@ -285,7 +316,8 @@ int cmd_show(int argc, char **argv)
         NULL,
         "Shows what a profile database holds: a summary by device, limit, kernel and "
         "shape "
-        "with the held-out error (median/p90) of its models, or every cell.",
+        "with the held-out error (median/p90) of its models, or every cell, or the cells "
+        "that failed.",
         children,
         NULL,
         NULL};
@@ -300,8 +332,11 @@ int cmd_show(int argc, char **argv)
     rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_READ, &db, &err);
     if (!rc)
         rc =
-            a.cells ? show_cells(db, &a, &rows, &err) : show_summary(db, &a, &rows, &err);
-    if (!rc && !rows)
+            a.cells || a.failed ? show_cells(db, &a, &rows, &err) : show_summary(db, &a, &rows, &err);
+    if (!rc && !rows && a.failed)
+        fprintf(stderr, "no failed cell in '%s' among the rows asked for\n",
+                hcp_db_path(db));
+    else if (!rc && !rows)
         rc = hcp_fail(&err, HCP_NO_ANSWER,
                       "no rows of '%s' match; add some with 'hcp-profile run' or "
                       "'hcp-profile import', or ask for less",

@@ -17,7 +17,8 @@ int hcp_cuda_timer_fail(struct hcp_cuda_timer *t, cudaError_t code, const char *
 {
     char text[600];
     cudaGetLastError();
-    t->lost = 1; /* a device error stays with the process */
+    /* A device error stays with the process. */
+    t->lost = hcp_cuda_is_mps_error(code) ? HCP_DEVICE_LOST_RETRY : HCP_DEVICE_LOST;
     return hcp_fail(err, HCP_FAILED, "cannot %s: %s", doing,
                     hcp_cuda_explain(code, text, sizeof text));
 }
@@ -26,7 +27,8 @@ static int bench_fail(struct hcp_cuda_timer *t, int rc, const char *doing,
                       struct hcp_err *err)
 {
     if (rc == HCP_RC_DEVICE)
-        t->lost = 1;
+        t->lost = hcp_cuda_is_mps_error(hcp_cuda_last_code()) ? HCP_DEVICE_LOST_RETRY
+                                                              : HCP_DEVICE_LOST;
     return hcp_bench_fail(t->bench, rc, doing, err);
 }
 

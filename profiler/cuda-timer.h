@@ -25,7 +25,7 @@ struct hcp_cuda_timer {
     cudaGraphExec_t graphs[HCP_CUDA_GRAPHS];
     int n_graphs, nodes; /* 0: single launches */
     int graph_turn;
-    int lost; /* the device reported an error: this process is of no more use */
+    int lost; /* as hcp_device.lost */
 };
 
 /* Events and flags, on the bench's stream; close also after a failure. */

@@ -162,7 +162,7 @@ static int cuda_prepare(hcp_device *device, const struct hcp_cell_request *cell,
     hcp_cuda_timer_reset(&d->timer);
     int rc = hcp_bench_prepare(&d->bench, cell, &d->plan, err);
     if (rc != HCP_OK && hcp_cuda_is_mps_error(hcp_cuda_last_code()))
-        d->base.lost = 1;
+        d->base.lost = HCP_DEVICE_LOST_RETRY;
     return rc;
 }
 
@@ -268,7 +268,8 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
         rule.warmup_s = fmax(rule.warmup_s, 0.5); /* the clocks come up first */
     if (rc == HCP_OK)
         rc = sample(d, &rule, &s, &before, &after, facts, err);
-    d->base.lost |= d->timer.lost;
+    if (d->timer.lost)
+        d->base.lost = d->timer.lost;
     if (rc != HCP_OK)
         return rc;
     d->warmed = 1;

@@ -85,7 +85,9 @@ struct hcp_device_ops {
 struct hcp_device {
     const struct hcp_device_ops *ops;
     struct hcp_device_info info;
-    int lost; /* after a failure: the device is of no more use, close and open again */
+    /* Set by a failure after which the device is of no more use: close it and open it
+     * again. RETRY: the failure was not the cell's own (an MPS server that ended). */
+    enum { HCP_DEVICE_LOST = 1, HCP_DEVICE_LOST_RETRY = 2 } lost;
 };
 
 extern const struct hcp_device_ops hcp_device_cpu_ops, hcp_device_recorded_ops,

@@ -8,7 +8,10 @@
 #include <unistd.h>
 #include "profiler/worker.h"
 
-enum { CHUNK = 8 }; /* cells whose repetitions are interleaved; <= HCP_BENCH_PLANS */
+enum {
+    CHUNK = 8,      /* cells whose repetitions are interleaved; <= HCP_BENCH_PLANS */
+    MAX_LOSSES = 10 /* workers that may die on one level */
+};
 
 void hcp_run_count(struct hcp_level *level)
 {
@@ -43,6 +46,8 @@ static double cell_cost_s(const struct hcp_sweep *run, const struct hcp_level *l
                           const struct hcp_sweep_cell *cell)
 {
     struct hcp_cost cost = run->cost;
+    if (!run->ops->in_worker) /* times are read or computed, not waited for */
+        return cost.overhead_s;
     double ms = hcp_run_predict_ms(run, level, cell);
     if (strcmp(run->info.limit_kind, "cpu") == 0 && level->fraction < 1)
         ms = fmax(ms, 1e3 * HCP_CPU_SAMPLE_S); /* see device-cpu.c: choose_runs */
@@ -199,67 +204,103 @@ static int finish(struct hcp_sweep *run, struct hcp_level *level, struct visit *
     return rc;
 }
 
+static void show_progress(struct hcp_sweep *run, const struct hcp_level *level,
+                          const struct hcp_sweep_cell *cell)
+{
+    char what[96];
+    int total = 0, left = 0;
+    if (!run->progress.active)
+        return;
+    snprintf(what, sizeof what, "%s %s q %lld kv %lld", level->limit,
+             cell->causal ? "causal" : "full", (long long)cell->q_len,
+             (long long)cell->kv_len);
+    for (size_t l = 0; l < run->n_levels; l++)
+        for (size_t c = 0; c < run->levels[l].n; c++) {
+            total += run->levels[l].cells[c].state != HCP_CELL_KEPT;
+            left += run->levels[l].cells[c].state == HCP_CELL_TODO;
+        }
+    hcp_progress_show(&run->progress, total - left, total, hcp_run_left_s(run), what);
+}
+
+/* A new worker for one that is lost. HCP_NO_ANSWER: the level cannot go on. */
+static int replace_device(struct hcp_sweep *run, struct hcp_level *level,
+                          hcp_device **device, int *losses, const char *last,
+                          struct hcp_err *err)
+{
+    struct hcp_err why = {0};
+    (*device)->ops->close(*device);
+    *device = NULL;
+    if (++*losses > MAX_LOSSES)
+        return hcp_fail(err, HCP_NO_ANSWER,
+                        "given up after %d workers were lost, last: %s", *losses, last);
+    if (open_level(run, level, device, &why) != HCP_OK)
+        return hcp_fail(err, HCP_NO_ANSWER, "%s", why.text);
+    return HCP_OK;
+}
+
+/* One visit of a cell; stores it if it is the last one, or has failed. */
+static int visit_cell(struct hcp_sweep *run, struct hcp_level *level, hcp_device **device,
+                      struct visit *v, int last, int *losses, struct hcp_err *err)
+{
+    struct hcp_cell_request request;
+    struct hcp_cell_facts facts;
+    struct hcp_err why = {0};
+    request_of(run, v->cell, &request);
+    for (int try = 0;; try++) {
+        double *samples = NULL, start = hcp_now_s();
+        int rc, got = (*device)->ops->prepare(*device, &request, &why);
+        if (got == HCP_OK)
+            got = (*device)->ops->time(*device, &request, &facts, &samples, &why);
+        if (got != HCP_OK && hcp_worker_stop)
+            return hcp_fail(err, HCP_FAILED, "stopped");
+        int lost = (*device)->lost;
+        if (lost) {
+            rc = replace_device(run, level, device, losses, why.text, err);
+            if (got != HCP_OK && lost == HCP_DEVICE_LOST_RETRY && try == 0 &&
+                rc == HCP_OK)
+                continue; /* not this cell's fault */
+            if (rc != HCP_OK) {
+                struct hcp_err ignored;
+                finish(run, level, v, why.text, &ignored);
+                return rc;
+            }
+        }
+        if (got == HCP_NO_ANSWER) {
+            v->cell->state = HCP_CELL_MISSING;
+            return HCP_OK;
+        }
+        if (got != HCP_OK)
+            return finish(run, level, v, why.text, err);
+        if (join(v, &facts, samples) != 0)
+            return hcp_fail(err, HCP_FAILED, "out of memory");
+        rc = last ? finish(run, level, v, NULL, err) : HCP_OK;
+        if (!run->ops->in_worker) /* what the next one is likely to take */
+            run->cost.overhead_s += 0.2 * (hcp_now_s() - start - run->cost.overhead_s);
+        return rc;
+    }
+}
+
 /* Visits every cell of a chunk so many times, in turn; stores each after its last
- * visit. *device may be replaced (its worker crashed) or become NULL. */
+ * visit. *device may be replaced (its worker was lost) or become NULL. */
 static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level,
-                         hcp_device **device, struct visit *chunk, size_t n, int *crashes,
+                         hcp_device **device, struct visit *chunk, size_t n, int *losses,
                          struct hcp_err *err)
 {
-    int rc = HCP_OK;
-    for (int turn = 0; turn < run->cost.visits && rc == HCP_OK; turn++) {
-        for (size_t i = 0; i < n && rc == HCP_OK; i++) {
+    for (int turn = 0; turn < run->cost.visits; turn++) {
+        for (size_t i = 0; i < n; i++) {
             struct visit *v = &chunk[i];
             if (v->cell->state != HCP_CELL_TODO)
                 continue;
-            char what[96];
-            snprintf(what, sizeof what, "%s %s q %lld kv %lld", level->limit,
-                     v->cell->causal ? "causal" : "full", (long long)v->cell->q_len,
-                     (long long)v->cell->kv_len);
-            int total = 0, left = 0;
-            for (size_t l = 0; l < run->n_levels; l++)
-                for (size_t c = 0; c < run->levels[l].n; c++) {
-                    total += run->levels[l].cells[c].state != HCP_CELL_KEPT;
-                    left += run->levels[l].cells[c].state == HCP_CELL_TODO;
-                }
-            hcp_progress_show(&run->progress, total - left, total, hcp_run_left_s(run),
-                              what);
-
-            struct hcp_cell_request request;
-            struct hcp_cell_facts facts;
-            struct hcp_err why = {0};
-            double *samples = NULL;
-            request_of(run, v->cell, &request);
-            int got = HCP_FAILED;
-            if (*device)
-                got = (*device)->ops->prepare(*device, &request, &why);
-            if (got == HCP_OK)
-                got = (*device)->ops->time(*device, &request, &facts, &samples, &why);
-            if (hcp_worker_stop && got != HCP_OK)
-                rc = hcp_fail(err, HCP_FAILED, "stopped");
-            else if (got == HCP_OK && join(v, &facts, samples) != 0)
-                rc = hcp_fail(err, HCP_FAILED, "out of memory");
-            else if (got == HCP_NO_ANSWER)
-                v->cell->state = HCP_CELL_MISSING;
-            else if (got != HCP_OK)
-                rc = finish(run, level, v, why.text, err);
-            else if (turn == run->cost.visits - 1)
-                rc = finish(run, level, v, NULL, err);
+            show_progress(run, level, v->cell);
+            int rc = visit_cell(run, level, device, v, turn == run->cost.visits - 1,
+                                losses, err);
             if (rc == HCP_OK && hcp_worker_stop)
                 rc = hcp_fail(err, HCP_FAILED, "stopped");
-
-            if (rc == HCP_OK && *device && (*device)->lost) {
-                (*device)->ops->close(*device);
-                *device = NULL;
-                if (++*crashes > 3)
-                    return hcp_fail(err, HCP_NO_ANSWER,
-                                    "the worker died %d times, last: %s", *crashes,
-                                    why.text);
-                if (open_level(run, level, device, &why) != HCP_OK)
-                    return hcp_fail(err, HCP_NO_ANSWER, "%s", why.text);
-            }
+            if (rc != HCP_OK)
+                return rc;
         }
     }
-    return rc;
+    return HCP_OK;
 }
 
 /* Gives a level up: its cells stay to do, the reason is kept for the report. */
@@ -274,7 +315,7 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
 {
     hcp_device *device = NULL;
     struct hcp_err why = {0};
-    int crashes = 0, rc = open_level(run, level, &device, &why);
+    int losses = 0, rc = open_level(run, level, &device, &why);
     if (rc != HCP_OK) {
         if (hcp_worker_stop)
             return hcp_fail(err, HCP_FAILED, "stopped");
@@ -289,7 +330,7 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
         struct visit chunk[CHUNK] = {{0}};
         for (size_t i = 0; i < n; i++)
             chunk[i].cell = cells[i];
-        rc = measure_chunk(run, level, &device, chunk, n, &crashes, err);
+        rc = measure_chunk(run, level, &device, chunk, n, &losses, err);
         for (size_t i = 0; i < n; i++)
             free(chunk[i].samples);
     }

@@ -108,23 +108,12 @@ static int add_model(const struct hcp_model_row *row,
     return HCP_OK;
 }
 
-static int32_t level(const char *limit)
-{
-    char kind[8];
-    int32_t n = 0;
-
-    /* The whole device comes last, after its parts. */
-    if (!*limit || hcp_parse_limit(limit, kind, &n, NULL))
-        return INT32_MAX;
-    return n;
-}
-
 static int by_limit_number(const void *a, const void *b)
 {
     const struct hcp_key *x = &((const struct show_group *)a)->key;
     const struct hcp_key *y = &((const struct show_group *)b)->key;
-    const int32_t p[] = {x->batch, x->heads, x->kv_heads, x->head_dim, level(x->limit)};
-    const int32_t q[] = {y->batch, y->heads, y->kv_heads, y->head_dim, level(y->limit)};
+    const int32_t p[] = {x->batch, x->heads, x->kv_heads, x->head_dim};
+    const int32_t q[] = {y->batch, y->heads, y->kv_heads, y->head_dim};
     int order = strcmp(x->device, y->device);
 
     order = order ? order : strcmp(x->provider, y->provider);
@@ -133,7 +122,7 @@ static int by_limit_number(const void *a, const void *b)
     order = order ? order : strcmp(y->phase, x->phase);
     for (size_t i = 0; !order && i < sizeof p / sizeof *p; i++)
         order = (p[i] > q[i]) - (p[i] < q[i]);
-    return order ? order : strcmp(x->limit, y->limit);
+    return order ? order : hcp_limit_compare(x->limit, y->limit);
 }
 
 static int by_value(const void *a, const void *b)

@@ -156,12 +156,19 @@ static int call(struct worker *w, const struct hcp_worker_request *request,
         return reply->rc == HCP_OK ? HCP_OK : hcp_fail(err, reply->rc, "%s", reply->text);
     }
     char how[64];
-    w->base.lost = 1;
+    w->base.lost = HCP_DEVICE_LOST;
     if (hcp_worker_stop) {
         reap(w, 5000, NULL, 0);
         return hcp_fail(err, HCP_FAILED, "stopped");
     }
-    poll(NULL, 0, 20); /* it has closed the socket and is about to end */
+    /* It has closed the socket and is about to end: by itself, so that we see how. */
+    siginfo_t ended = {0};
+    for (int i = 0; i < 50 && ended.si_pid == 0; i++) {
+        if (waitid(P_PID, (id_t)w->pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0)
+            break;
+        if (ended.si_pid == 0)
+            poll(NULL, 0, 10);
+    }
     reap(w, 500, how, sizeof how);
     return hcp_fail(err, HCP_FAILED,
                     "the worker process ended (%s); the kernel or its library crashed",
@@ -241,7 +248,7 @@ static int worker_time(hcp_device *device, const struct hcp_cell_request *cell,
     double *ms = malloc(((size_t)reply.n + 1) * sizeof *ms);
     if (!ms || read_all(w, ms, (size_t)reply.n * sizeof *ms) != 0) {
         free(ms);
-        device->lost = 1;
+        device->lost = HCP_DEVICE_LOST;
         return hcp_fail(err, HCP_FAILED, "the worker process ended in mid-answer");
     }
     *facts = reply.u.facts;
