@@ -246,7 +246,7 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         return plan_fail(text, text_size, HCP_STATUS_SPACE,
                          "array of %zu steps, %zu needed", steps_capacity, m * m);
     eval_split(&p, &s, tokens, HUGE_MS, steps);
-    if (s.act.source == HCP_FROM_EXTRAPOLATED && !extrapolate)
+    if (!extrapolate && eval_source(&p, &s, tokens) == HCP_FROM_EXTRAPOLATED)
         return answer_outside(&p, tokens, text, text_size);
     for (size_t i = 0; i < m * m; i++) {
         steps[i].rank = s.act.rank[steps[i].rank];

@@ -164,7 +164,7 @@ static const struct {
 } columns[] = {
     {"device", 0},        {"limit", 0},        {"kernel", 0},
     {"shape", 0},         {"origin", 0},       {"cells", 1},
-    {"tile_q x kv", 1},   {"lut_median_%", 1}, {"lut_p90_%", 1},
+    {"tile", 1},          {"lut_median_%", 1}, {"lut_p90_%", 1},
     {"poly_median_%", 1}, {"poly_p90_%", 1},   {"held_out", 1},
     {"best", 0},          {"lut_waves", 0},    {"poly_terms", 0},
 };
@@ -209,43 +209,89 @@ struct output {
     size_t fitted, failed;
 };
 
-static int fit_group(hcp_db *db, const struct hcp_key *key, struct cells *cells,
+/* A key and the fingerprint of its samples as the fit read them. */
+struct stamp {
+    struct hcp_key key;
+    uint64_t hash, again;
+};
+
+/* Cells of a group with a fingerprint of each key that belongs to exactly them: a
+ * fingerprint taken later would cover rows that an import added meanwhile, and the
+ * model would pass for one that knows them. */
+static int load_stamped(hcp_db *db, const struct hcp_filter *asked, struct stamp *stamp,
+                        size_t n, struct cells *out, struct hcp_err *err)
+{
+    for (int tries = 0; tries < 5; tries++) {
+        int code = HCP_OK, same = 1;
+        for (size_t i = 0; i < n && !code; i++)
+            code = hcp_db_samples_hash(db, &stamp[i].key, &stamp[i].hash, err);
+        if (!code)
+            code = load_group(db, asked, &stamp[0].key, out, err);
+        for (size_t i = 0; i < n && !code; i++) {
+            code = hcp_db_samples_hash(db, &stamp[i].key, &stamp[i].again, err);
+            same &= stamp[i].hash == stamp[i].again;
+        }
+        if (code || same)
+            return code;
+    }
+    return hcp_fail(err, HCP_FAILED,
+                    "the samples in '%s' keep changing; fit again when the run or import "
+                    "has ended",
+                    hcp_db_path(db));
+}
+
+static int put(hcp_db *db, struct hcp_fit_result *r, uint64_t samples_hash,
+               struct output *out, struct hcp_err *err)
+{
+    int code;
+
+    if (r->code) {
+        hcp_cli_report(&r->err);
+        out->failed++;
+    } else {
+        code = store(db, &r->lut, samples_hash, err);
+        if (!code)
+            code = store(db, &r->poly, samples_hash, err);
+        if (code)
+            return code;
+        out->fitted++;
+    }
+    if (*r->note && !out->args->quiet)
+        fprintf(stderr, "%s%s%s, %s: %s\n", r->key.device, *r->key.limit ? "@" : "",
+                r->key.limit, r->key.provider, r->note);
+    if (out->args->json)
+        add_object(r, out->array);
+    else if (!r->code)
+        add_row(r, out->table);
+    return HCP_OK;
+}
+
+static int by_limit(const void *a, const void *b)
+{
+    const struct hcp_fit_result *x = a, *y = b;
+
+    return hcp_limit_compare(x->key.limit, y->key.limit);
+}
+
+/* stamp: the keys asked for, n of them; other limits of the group help only. */
+static int fit_group(hcp_db *db, struct stamp *stamp, size_t n, struct cells *cells,
                      struct output *out, struct hcp_err *err)
 {
     struct hcp_fit_result *results;
-    size_t n;
-    int code = load_group(db, key, cells, err);
+    size_t n_results;
+    int code = load_stamped(db, &out->args->filter, stamp, n, cells, err);
 
     if (!code)
-        code = hcp_fit_group(cells->v, cells->n, &results, &n, err);
+        code = hcp_fit_group(cells->v, cells->n, &results, &n_results, err);
     if (code)
         return code;
-    for (size_t i = 0; i < n && !code; i++) {
-        struct hcp_fit_result *r = &results[i];
-        const struct hcp_filter *f = &out->args->filter;
-        if (f->limit && (*f->limit || f->limit_set) &&
-            strcmp(f->limit, r->key.limit) != 0)
-            continue;
-        if (!r->code) {
-            code = store(db, &r->lut, err);
-            if (!code)
-                code = store(db, &r->poly, err);
-            out->fitted += code == HCP_OK;
-        } else {
-            hcp_cli_report(&r->err);
-            out->failed++;
-        }
-        if (code)
-            break;
-        if (*r->note && !out->args->quiet)
-            fprintf(stderr, "%s%s%s, %s: %s\n", r->key.device, *r->key.limit ? "@" : "",
-                    r->key.limit, r->key.provider, r->note);
-        if (out->args->json)
-            add_object(r, out->array);
-        else if (!r->code)
-            add_row(r, out->table);
-    }
-    hcp_fit_results_free(results, n);
+    if (n_results)
+        qsort(results, n_results, sizeof *results, by_limit);
+    for (size_t i = 0; i < n_results && !code; i++)
+        for (size_t k = 0; k < n && !code; k++)
+            if (!strcmp(stamp[k].key.limit, results[i].key.limit))
+                code = put(db, &results[i], stamp[k].hash, out, err);
+    hcp_fit_results_free(results, n_results);
     return code;
 }
 
@@ -254,6 +300,7 @@ static int fit_all(hcp_db *db, struct output *out, struct hcp_err *err)
     const struct hcp_filter *f = &out->args->filter;
     struct cells cells = {0};
     struct hcp_key *keys = NULL;
+    struct stamp *stamp = NULL;
     size_t n = 0;
     int code = hcp_db_keys(db, f, &keys, &n, err);
 
@@ -263,13 +310,20 @@ static int fit_all(hcp_db *db, struct output *out, struct hcp_err *err)
                      "no measured cell of that kind in %s; 'hcp-profile show' lists what "
                      "there is, 'hcp-profile run' and 'hcp-profile import' add to it",
                      hcp_db_path(db));
+    if (!code && !(stamp = calloc(n, sizeof *stamp)))
+        code = hcp_fail(err, HCP_FAILED, "out of memory");
     for (size_t i = 0; i < n && !code; i++) {
+        size_t members = 0;
         int done = 0;
         for (size_t k = 0; k < i && !done; k++)
             done = hcp_fit_same_group(&keys[k], &keys[i]);
+        for (size_t k = i; k < n && !done; k++)
+            if (hcp_fit_same_group(&keys[k], &keys[i]))
+                stamp[members++].key = keys[k];
         if (!done)
-            code = fit_group(db, &keys[i], &cells, out, err);
+            code = fit_group(db, stamp, members, &cells, out, err);
     }
+    free(stamp);
     free(keys);
     free(cells.v);
     return code;
@@ -307,7 +361,7 @@ int cmd_fit(int argc, char **argv)
     else if (out.fitted == 0)
         code = HCP_NO_ANSWER;
     int bad = 0;
-    if (args.json && !args.quiet)
+    if (args.json && !args.quiet && (out.fitted || out.failed))
         bad = hcp_json_print(out.array, stdout);
     else
         json_decref(out.array);

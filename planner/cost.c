@@ -27,9 +27,10 @@ double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
                 uint8_t *source)
 {
     hcp_model_source from;
-    double ms = hcp_model_block_ms(model, p->causal, len, len, &from);
+    double ms = hcp_model_block_ms(model, p->causal, len, len, source ? &from : NULL);
 
-    weaken(source, from);
+    if (source)
+        weaken(source, from);
     return ms;
 }
 
@@ -64,7 +65,7 @@ void cost_each_call(const struct problem *p, int64_t own_len, int64_t kv_len, in
 struct call_sum {
     const hcp_model *model;
     double ms;
-    uint8_t source;
+    uint8_t *source;
 };
 
 static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
@@ -72,17 +73,17 @@ static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
     struct call_sum *sum = ctx;
     hcp_model_source from;
 
-    sum->ms += hcp_model_block_ms(sum->model, 0, q_len, kv_len, &from);
-    weaken(&sum->source, from);
+    sum->ms += hcp_model_block_ms(sum->model, 0, q_len, kv_len, sum->source ? &from : NULL);
+    if (sum->source)
+        weaken(sum->source, from);
 }
 
 double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_len,
                    int64_t kv_len, int earlier, uint8_t *source)
 {
-    struct call_sum sum = {model, 0, *source};
+    struct call_sum sum = {model, 0, source};
 
     cost_each_call(p, own_len, kv_len, earlier, add_call, &sum);
-    *source = sum.source;
     return sum.ms;
 }
 

@@ -43,7 +43,6 @@ static void find_classes(const struct problem *p, struct scratch *s,
     act->m = 0;
     act->n_present = 0;
     act->direct = 0;
-    act->source = HCP_FROM_MEASURED;
     for (size_t r = 0; r < p->n; r++) {
         int32_t i = act->m, c;
 
@@ -63,62 +62,14 @@ static void find_classes(const struct problem *p, struct scratch *s,
     }
 }
 
-static void weaken(struct active *act, uint8_t source)
+/* The classes of a split in order of first appearance, and how many ranks each has. */
+static void count_classes(struct active *act)
 {
-    if (source > act->source)
-        act->source = source;
-}
-
-/* Positions of each class, and its times where they are not known yet. */
-static void fill_tables(const struct problem *p, struct scratch *s)
-{
-    struct active *act = &s->act;
-    struct memo *memo = &s->memo;
-    size_t stride = (size_t)memo->cap;
-
     for (int32_t i = 0; i < act->m; i++)
-        act->first[act->cls[i]] = -1;
-    for (int32_t i = 0; i < act->m; i++) {
-        int32_t c = act->cls[i];
-
-        if (act->first[c] < 0) {
-            act->first[c] = i;
-            act->present[act->n_present++] = c;
-            act->total[c] = 0;
-        }
-        act->last[c] = i;
-        act->total[c]++;
-    }
-    for (int32_t x = 0; x < act->n_present; x++) {
-        int32_t c = act->present[x];
-        const hcp_model *model = problem_model(p, (size_t)act->rank[act->first[c]]);
-
-        if (memo->own[c] < 0) {
-            memo->own_src[c] = 0;
-            memo->own[c] = cost_own(p, model, memo->len[c], &memo->own_src[c]);
-        }
-        weaken(act, memo->own_src[c]);
-        for (int32_t y = 0; y < act->n_present; y++) {
-            int32_t d = act->present[y];
-            size_t cd = (size_t)c * stride + (size_t)d;
-            int early = act->first[d]<act->last[c], late = act->last[d]> act->first[c];
-
-            if (early && memo->early[cd] < 0) {
-                memo->early_src[cd] = 0;
-                memo->early[cd] = cost_remote(p, model, memo->len[c], memo->len[d], 1,
-                                              &memo->early_src[cd]);
-            }
-            if (late && memo->late[cd] < 0) {
-                memo->late_src[cd] = 0;
-                memo->late[cd] = cost_remote(p, model, memo->len[c], memo->len[d], 0,
-                                             &memo->late_src[cd]);
-            }
-            if (early)
-                weaken(act, memo->early_src[cd]);
-            if (late)
-                weaken(act, memo->late_src[cd]);
-        }
-    }
+        act->total[act->cls[i]] = 0;
+    for (int32_t i = 0; i < act->m; i++)
+        if (act->total[act->cls[i]]++ == 0)
+            act->present[act->n_present++] = act->cls[i];
 }
 
 static void classify(const struct problem *p, struct scratch *s, const int64_t *tokens)
@@ -129,11 +80,12 @@ static void classify(const struct problem *p, struct scratch *s, const int64_t *
         find_classes(p, s, tokens);
     }
     if (!s->act.direct)
-        fill_tables(p, s);
+        count_classes(&s->act);
 }
 
-/* Busy times from the tables, into busy[] by active index; returns the largest. */
-static double sum_blocks(struct scratch *s, double *busy)
+/* Busy times into busy[] by active index; returns the largest. Asks the models for what
+ * the memo does not have: afterwards all blocks of the split are in it. */
+static double sum_blocks(const struct problem *p, struct scratch *s, double *busy)
 {
     struct active *act = &s->act;
     struct memo *memo = &s->memo;
@@ -143,20 +95,30 @@ static double sum_blocks(struct scratch *s, double *busy)
         act->before[act->present[x]] = 0;
     for (int32_t i = 0; i < act->m; i++) {
         int32_t c = act->cls[i];
-        const double *early = memo->early + (size_t)c * (size_t)memo->cap;
-        const double *late = memo->late + (size_t)c * (size_t)memo->cap;
-        double ms = memo->own[c];
+        const hcp_model *model = problem_model(p, (size_t)act->rank[i]);
+        double *early = memo->early + (size_t)c * (size_t)memo->cap;
+        double *late = memo->late + (size_t)c * (size_t)memo->cap;
+        double ms;
 
+        if (memo->own[c] < 0)
+            memo->own[c] = cost_own(p, model, act->len[i], NULL);
+        ms = memo->own[c];
         act->before[c]++;
         for (int32_t x = 0; x < act->n_present; x++) {
             int32_t d = act->present[x];
             int32_t n_early = act->before[d] - (d == c);
             int32_t n_late = act->total[d] - act->before[d];
 
-            if (n_early > 0)
+            if (n_early > 0) {
+                if (early[d] < 0)
+                    early[d] = cost_remote(p, model, act->len[i], memo->len[d], 1, NULL);
                 ms += n_early * early[d];
-            if (n_late > 0)
+            }
+            if (n_late > 0) {
+                if (late[d] < 0)
+                    late[d] = cost_remote(p, model, act->len[i], memo->len[d], 0, NULL);
                 ms += n_late * late[d];
+            }
         }
         busy[i] = ms;
         most = ms > most ? ms : most;
@@ -174,7 +136,7 @@ static void spread(const struct problem *p, const struct active *act,
 
 struct direct {
     const struct problem *p;
-    struct active *act;
+    const struct active *act;
     double *busy;
 };
 
@@ -182,11 +144,9 @@ struct direct {
 static double ask_block(const void *ctx, int32_t i, int32_t j)
 {
     const struct direct *d = ctx;
-    uint8_t source = 0;
     double ms = cost_remote(d->p, problem_model(d->p, (size_t)d->act->rank[i]),
-                            d->act->len[i], d->act->len[j], j < i, &source);
+                            d->act->len[i], d->act->len[j], j < i, NULL);
 
-    weaken(d->act, source);
     d->busy[i] += ms;
     return ms;
 }
@@ -202,15 +162,12 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     classify(p, s, tokens);
     if (act->direct) { /* one class a rank; own times in place of the memo's */
         for (int32_t i = 0; i < act->m; i++) {
-            uint8_t source = 0;
-
             act->cls[i] = i;
             s->value[i] =
-                cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i], &source);
-            weaken(act, source);
+                cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i], NULL);
             s->busy[i] = s->value[i];
         }
-    } else if (sum_blocks(s, s->busy) >= limit_ms) {
+    } else if (sum_blocks(p, s, s->busy) >= limit_ms) {
         return (struct score){0, 1, 0, limit_ms};
     }
     cost_hops(p, act->m, act->len, s->hops);
@@ -237,10 +194,41 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     }
     score.ms = ring_run(&in, &s->ring, s->fin, steps);
     score.none = score.gave_up = 0;
-    score.source = act->source;
+    score.source = HCP_FROM_MEASURED; /* see eval_source */
     spread(p, act, tokens, s->fin);
     spread(p, act, tokens, s->busy);
     return score;
+}
+
+uint8_t eval_source(const struct problem *p, struct scratch *s, const int64_t *tokens)
+{
+    struct active *act = &s->act;
+    uint8_t source = HCP_FROM_MEASURED;
+    int32_t n;
+
+    classify(p, s, tokens);
+    n = act->direct ? act->m : act->n_present;
+    for (int32_t i = 0; i < act->m && !act->direct; i++) {
+        act->last[act->cls[i]] = i;
+        act->first[act->cls[act->m - 1 - i]] = act->m - 1 - i;
+    }
+    for (int32_t x = 0; x < n; x++) {
+        int32_t c = act->direct ? 0 : act->present[x];
+        int32_t first = act->direct ? x : act->first[c], last = act->direct ? x : act->last[c];
+        const hcp_model *model = problem_model(p, (size_t)act->rank[first]);
+
+        cost_own(p, model, act->len[first], &source);
+        for (int32_t y = 0; y < n && source < HCP_FROM_EXTRAPOLATED; y++) {
+            int32_t d = act->direct ? 0 : act->present[y];
+            int32_t from = act->direct ? y : act->first[d], to = act->direct ? y : act->last[d];
+
+            if (from < last)
+                cost_remote(p, model, act->len[first], act->len[from], 1, &source);
+            if (to > first)
+                cost_remote(p, model, act->len[first], act->len[to], 0, &source);
+        }
+    }
+    return source;
 }
 
 /* One class a rank and too many of them: remote blocks estimated by their mean, exact
@@ -251,7 +239,6 @@ static double rough_busy(const struct problem *p, struct scratch *s,
     int64_t before = 0, after;
     int32_t n_before = 0, n_after;
     double most = 0;
-    uint8_t source = 0;
 
     for (size_t r = 0; r < p->n; r++) {
         const hcp_model *model = problem_model(p, r);
@@ -261,13 +248,13 @@ static double rough_busy(const struct problem *p, struct scratch *s,
             continue;
         after = p->seq_len - before - tokens[r];
         n_after = s->act.m - n_before - 1;
-        s->busy[r] = cost_own(p, model, tokens[r], &source);
+        s->busy[r] = cost_own(p, model, tokens[r], NULL);
         if (n_before > 0)
             s->busy[r] += n_before *
-                          cost_remote(p, model, tokens[r], before / n_before, 1, &source);
+                          cost_remote(p, model, tokens[r], before / n_before, 1, NULL);
         if (n_after > 0)
             s->busy[r] +=
-                n_after * cost_remote(p, model, tokens[r], after / n_after, 0, &source);
+                n_after * cost_remote(p, model, tokens[r], after / n_after, 0, NULL);
         before += tokens[r];
         n_before++;
         most = s->busy[r] > most ? s->busy[r] : most;
@@ -284,7 +271,7 @@ double eval_busy(const struct problem *p, struct scratch *s, const int64_t *toke
     *rough = s->act.direct;
     if (s->act.direct)
         return rough_busy(p, s, tokens);
-    most = sum_blocks(s, s->busy);
+    most = sum_blocks(p, s, s->busy);
     spread(p, &s->act, tokens, s->busy);
     return most;
 }
@@ -309,21 +296,20 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                             .buffers = p->buffers,
                             .barrier = p->barrier};
     struct score score;
-    uint8_t source = 0;
 
     for (int i = 0; i < m; i++) {
         const hcp_model *model = problem_model(p, (size_t)rank[i]);
 
-        own[i] = cost_own(p, model, len[i], &source);
+        own[i] = cost_own(p, model, len[i], NULL);
         send[i] = p->alpha_ms + p->token_ms * (double)len[i];
         for (int j = 0; j < i; j++)
-            early[3 * i + j] = cost_remote(p, model, len[i], len[j], 1, &source);
+            early[3 * i + j] = cost_remote(p, model, len[i], len[j], 1, NULL);
         for (int j = i + 1; j < m; j++)
-            late[3 * i + j] = cost_remote(p, model, len[i], len[j], 0, &source);
+            late[3 * i + j] = cost_remote(p, model, len[i], len[j], 0, NULL);
     }
     cost_hops(p, m, len, hops);
     score.ms = ring_run(&in, &arrays, fin, NULL);
     score.none = score.gave_up = 0;
-    score.source = source;
+    score.source = HCP_FROM_MEASURED;
     return score;
 }

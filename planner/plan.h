@@ -82,7 +82,7 @@ static inline const hcp_model *problem_model(const struct problem *p, size_t r)
 struct score {
     int none;
     int gave_up;    /* ms is only a limit that is out of reach */
-    uint8_t source; /* hcp_source, weakest of all blocks */
+    uint8_t source; /* hcp_source, where it has been asked for */
     double ms;
 };
 
@@ -102,7 +102,6 @@ struct memo {
     int64_t *len;
     double *own;
     double *early, *late; /* [cap][cap], < 0 not computed: KV from before / after */
-    uint8_t *own_src, *early_src, *late_src; /* hcp_source */
 };
 
 /* A split cut down to its ranks with tokens, ready for the recurrence. */
@@ -113,9 +112,8 @@ struct active {
     int32_t *cls;     /* [m] class in the memo */
     int32_t *present; /* classes of this split in order of first appearance */
     int32_t n_present;
-    int32_t *first, *last, *before, *total; /* by class */
+    int32_t *first, *last, *before, *total; /* by class; first and last: eval_source */
     int direct; /* more classes than the memo holds: block times are asked one by one */
-    uint8_t source; /* weakest of all blocks, hcp_source */
 };
 
 /* What the recurrence needs. Tables are [stride][stride] indexed by class. */
@@ -172,7 +170,7 @@ size_t scratch_bytes(size_t n);
 void scratch_carve(struct scratch *s, void *workspace, size_t n);
 
 /* cost.c: times in ms, lengths in tokens. *source is raised to the hcp_source of the
- * answer if that is weaker. All are non-decreasing in every length. */
+ * answer if that is weaker; NULL costs less. All are non-decreasing in every length. */
 double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
                 uint8_t *source);
 /* Block of own_len tokens' queries against the KV of a rank with kv_len tokens that
@@ -202,6 +200,8 @@ void memo_reset(struct memo *memo);
  * Gives up, and leaves nothing there, when a rank's blocks alone take limit_ms. */
 struct score eval_split(const struct problem *p, struct scratch *s, const int64_t *tokens,
                         double limit_ms, hcp_step *steps);
+/* Weakest hcp_source of a split's blocks; stops at EXTRAPOLATED. */
+uint8_t eval_source(const struct problem *p, struct scratch *s, const int64_t *tokens);
 /* Busy times alone (into s->busy) and their maximum, a lower bound of the makespan but
  * for rounding; *rough = 1 when they were estimated, because every rank is a class of its
  * own. */
@@ -257,7 +257,8 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
 /* An even split under caps. */
 struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens);
 /* The next number of slowest ranks to leave out after k: every number up to 64 ranks;
- * above that those that leave out whole kinds of ranks, and the powers of two. */
+ * above that those that leave out whole kinds of ranks, and the powers of two from a
+ * sixteenth of the ranks. */
 size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k);
 /* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above. */
 struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens);

@@ -43,9 +43,6 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(memo->own, k);
     CARVE(memo->early, k * k);
     CARVE(memo->late, k * k);
-    CARVE(memo->own_src, k);
-    CARVE(memo->early_src, k * k);
-    CARVE(memo->late_src, k * k);
     CARVE(act->rank, n);
     CARVE(act->len, n);
     CARVE(act->cls, n);

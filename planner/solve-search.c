@@ -79,7 +79,7 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
 
     first_speeds(p, s, allowed, speed);
     for (int round = 0; round < 6; round++) {
-        double most, fewest = -1, area = 0, sum = 0;
+        double most, fewest = -1, area = 0, sum = 0, tile_ms = 0;
         int rough;
 
         weights_from_speed(p, speed, s->weight);
@@ -100,10 +100,12 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
             area += (double)s->areas[r];
             sum += speed[r];
             fewest = fewest < 0 || s->busy[r] < fewest ? s->busy[r] : fewest;
+            if (s->busy[r] * (double)p->tile > tile_ms * (double)tokens[r])
+                tile_ms = s->busy[r] / (double)tokens[r] * (double)p->tile;
         }
         if (!rough && may_give_up && MARGIN * area >= limit_ms * sum)
             return -2;
-        if (most - fewest <= most / 1024)
+        if (most - fewest <= tile_ms) /* no tile to move: rounding is what is left */
             break;
     }
     return least;
@@ -119,11 +121,11 @@ static double polish(const struct problem *p, struct scratch *s, const uint8_t *
     double *busy = s->value2, *tile_ms = s->weight;
     int rough;
 
+    eval_busy(p, s, out, &rough);
     for (int round = 0; round < 3; round++) {
         double most;
         int moves = 0, limit = n_allowed < 32 ? (int)n_allowed : 32;
 
-        eval_busy(p, s, out, &rough);
         memcpy(tokens, out, p->n * sizeof *tokens);
         memcpy(busy, s->busy, p->n * sizeof *busy);
         for (size_t r = 0; r < p->n; r++)

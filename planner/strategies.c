@@ -100,11 +100,20 @@ static int share_by_rule(const struct problem *p, struct scratch *s, enum rule r
     return round_shares(p, s, s->weight, tokens);
 }
 
+/* Whether it stays inside the measured lengths, if that matters. */
+static struct score with_source(const struct problem *p, struct scratch *s,
+                                struct score score, const int64_t *tokens)
+{
+    if (!p->extrapolate && !score.none)
+        score.source = eval_source(p, s, tokens);
+    return score;
+}
+
 struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens)
 {
     if (share_by_rule(p, s, RULE_EVEN, tokens))
         return (struct score){1, 0, 0, 0};
-    return eval_split(p, s, tokens, HUGE_MS, NULL);
+    return with_source(p, s, eval_split(p, s, tokens, HUGE_MS, NULL), tokens);
 }
 
 size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k)
@@ -112,7 +121,7 @@ size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size
     for (k++; p->n > 64 && k < p->n; k++) {
         int32_t last = s->slow_order[k - 1], next = s->slow_order[k];
 
-        if ((k & (k - 1)) == 0 ||
+        if (((k & (k - 1)) == 0 && 16 * k >= p->n) ||
             problem_model(p, (size_t)last) != problem_model(p, (size_t)next))
             break;
     }
@@ -152,7 +161,7 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
         if (exact) /* over all subsets of what is left */
             break;
     }
-    return best;
+    return with_source(p, s, best, tokens);
 }
 
 /* ---- best ---- */
@@ -198,8 +207,12 @@ static double limit_of(const struct contest *c)
 static void enter_rule(struct contest *c, enum rule rule)
 {
     int64_t *tokens = c->s->tokens[TOK_OTHER];
-    int rough;
+    int rough, differs = rule != RULE_NOMINAL;
 
+    for (size_t r = 1; r < c->p->n && !differs; r++)
+        differs = c->p->ring->ranks[r].nominal != c->p->ring->ranks[0].nominal;
+    if (!differs) /* the same as even */
+        return;
     if (share_by_rule(c->p, c->s, rule, tokens))
         return;
     /* Busy time alone is a lower bound and much cheaper than the recurrence. */
@@ -350,6 +363,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
         memcpy(s->plan_fin, s->fin, p->n * sizeof *s->fin);
         memcpy(s->plan_busy, s->busy, p->n * sizeof *s->busy);
     }
+    c.answer.score.source = eval_source(p, s, c.answer.tokens);
     *out = c.answer;
     return HCP_STATUS_OK;
 }
