@@ -79,9 +79,14 @@ CLONES float hcp_softmax_tile_row(float *s, int64_t visible, int64_t width,
     for (int l = 0; l < HCP_LANES; l++)
         top = lane[l] > top ? lane[l] : top;
     if (top == -INFINITY) {
-        /* -inf - -inf is NaN: nothing seen so far, nothing seen here */
+        /* -inf - -inf is NaN: nothing seen so far, nothing seen here. Unless all that
+         * is seen is NaN, which no comparison finds: that must show. */
         for (int64_t j = 0; j < groups; j++)
-            s[j] = 0;
+            sum += s[j];
+        if (isnan(sum))
+            state->sum = sum;
+        for (int64_t j = 0; j < groups; j++)
+            s[j] = isnan(sum) ? sum : 0;
         return 1;
     }
 

@@ -187,7 +187,7 @@ static void store_rows(hcp_attn_plan *plan, const hcp_attn_args *args,
         for (int64_t g = 0; g < plan->group; g++) {
             int64_t row = i * plan->group + g;
             float *o = plan->o + row * dim, sum = plan->state[row].sum;
-            float inverse = sum > 0 ? 1 / sum : 0;
+            float inverse = sum == 0 ? 0 : 1 / sum;
             for (int64_t d = 0; d < dim; d++)
                 o[d] *= inverse;
             hcp_from_float((char *)args->o +
