@@ -8,7 +8,8 @@
 #include "kernels/provider.h"
 
 /* HCP_RC_OK if the problem makes sense for some provider: sizes known, lengths in
- * [0, HCP_MAX_LEN], heads a multiple of kv_heads, diag >= 0. Otherwise
+ * [0, HCP_MAX_LEN], heads a multiple of kv_heads, diag >= 0, scale finite, dense
+ * tensors of up to 2^56 elements (so that sizes in bytes fit). Otherwise
  * HCP_RC_INVALID and one line in reason. */
 int hcp_problem_check(const hcp_attn_problem *problem, char *reason, size_t reason_size);
 
