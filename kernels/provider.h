@@ -8,6 +8,18 @@
  * Rules: return codes, never abort or exit; no allocation, no host
  * synchronisation and no global state in run(); run() is asynchronous on the
  * given stream (CPU providers: done on return, stream is NULL).
+ *
+ * Growth: within an ABI version fields are appended only, and 0 in a new one means
+ * what its absence meant. Structs come from the host, zeroed beyond what it sets; a
+ * provider refuses one whose size is below its own sizeof, reads and writes no more
+ * than its own sizeof of a larger one, and leaves size as it is. The host refuses a
+ * table below its own sizeof. Anything else is a new HCP_PROVIDER_ABI.
+ *
+ * The caller keeps to this: the device is the thread's current one in every call of a
+ * CUDA provider; a plan is used by one thread at a time, different plans by any; a plan
+ * is destroyed after the work that it has queued. Pointers of Q, K, V and O are 16-byte
+ * aligned whenever the tensor's strides are multiples of 16 bytes; L and the workspace
+ * are always.
  */
 #ifndef HCP_PROVIDER_H
 #define HCP_PROVIDER_H

@@ -69,7 +69,8 @@ int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtim
                          hcp_attention **out, char *err, size_t err_size);
 
 /* args: lengths and diag as in the problem (else HCP_RC_INVALID); workspace is
- * ignored, the step has its own. O and L are written, or with accumulate updated. */
+ * ignored, the step has its own; the other pointers are aligned as provider.h says. O
+ * and L are written, or with accumulate updated. */
 int hcp_attention_run(hcp_attention *attention, const hcp_attn_args *args, void *stream);
 
 /* One line: what runs (the provider's describe() and what is added to it). */

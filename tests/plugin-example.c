@@ -54,8 +54,7 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *p,
     const char *no = NULL;
     if (out->size < sizeof *out || p->size < sizeof *p)
         return HCP_RC_INVALID;
-    memset(out, 0, sizeof *out);
-    out->size = sizeof *out;
+    *out = (hcp_attn_support){.size = out->size};
     if (device->kind != HCP_DEVICE_CPU)
         no = "runs on the CPU only";
     else if (p->dtype == HCP_FP16)
