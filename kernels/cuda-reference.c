@@ -3,6 +3,7 @@
  * The provider around reference.cu: checks and bookkeeping, no state of its own.
  */
 #include "kernels/cuda-internal.h"
+#include "kernels/geometry.h"
 #include "kernels/registry.h"
 
 #include <stdio.h>
@@ -21,6 +22,8 @@ static const char *version(void)
 
 static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem *p)
 {
+    if (p->size < sizeof *p)
+        return "the problem struct is older than this build's";
     if (device->kind != HCP_DEVICE_CUDA)
         return "runs on CUDA devices only";
     if (device->cc_major < 8)
@@ -30,6 +33,8 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
         return "unknown dtype";
     if (p->batch < 0 || p->q_len < 0 || p->kv_len < 0 || p->heads < 1 || p->kv_heads < 1)
         return "negative length or no heads";
+    if (p->q_len > HCP_MAX_LEN || p->kv_len > HCP_MAX_LEN)
+        return "a length is over 2^30";
     if (p->heads % p->kv_heads)
         return "heads are not a multiple of KV heads";
     if (p->head_dim < 1 || p->head_dim > MAX_DIM)
@@ -42,16 +47,18 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
 static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
                  hcp_attn_support *out)
 {
+    hcp_attn_support answer = {.size = sizeof answer};
     const char *why = refusal(device, problem);
-    hcp_attn_support answer = {.size = sizeof answer,
-                               .supported = why == NULL,
-                               .caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE |
-                                       HCP_CAP_DIAG | HCP_CAP_DYNAMIC_LEN |
-                                       HCP_CAP_DETERMINISTIC,
-                               .tile_q = 32,
-                               .tile_kv = 32};
-    if (why)
+    if (out->size < sizeof answer)
+        return HCP_RC_INVALID;
+    if (why) {
         snprintf(answer.reason, sizeof answer.reason, "%s", why);
+    } else {
+        answer.supported = 1;
+        answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
+                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
+        answer.tile_q = answer.tile_kv = 32;
+    }
     *out = answer;
     return HCP_RC_OK;
 }
@@ -73,7 +80,8 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
 {
     const hcp_attn_problem *p = &plan->problem;
     hcp_attn_args a = *args;
-    if (a.q_len < 0 || a.q_len > p->q_len || a.kv_len < 0 || a.kv_len > p->kv_len)
+    if (a.size < sizeof a || a.q_len < 0 || a.q_len > p->q_len || a.kv_len < 0 ||
+        a.kv_len > p->kv_len)
         return HCP_RC_INVALID;
     /* Beyond the corners the diagonal changes nothing, and row + diag may not overflow.
      */

@@ -86,7 +86,9 @@ const hcp_cudnn_api *hcp_cudnn_load(char *why, size_t why_size)
     return usable ? &loaded : NULL;
 }
 
-/* Idle handles. */
+/* Idle handles, by device: of its primary context, the only one that this process
+ * uses. Whoever takes one has it alone until it comes back; the lock covers the list,
+ * never a call of cuDNN. */
 enum { MAX_IDLE = 16 };
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -117,7 +119,8 @@ cudnnStatus_t hcp_cudnn_take_handle(const hcp_cudnn_api *api, int device,
 void hcp_cudnn_give_handle(const hcp_cudnn_api *api, int device, cudnnHandle_t handle)
 {
     int kept;
-    api->set_stream(handle, NULL); /* the user's stream may be gone before the next plan */
+    api->set_stream(handle,
+                    NULL); /* the user's stream may be gone before the next plan */
     pthread_mutex_lock(&idle_lock);
     kept = n_idle < MAX_IDLE;
     if (kept) {

@@ -89,13 +89,21 @@ static void set_desc(hcp_cudnn_graph *g, desc d, cudnnBackendAttributeName_t nam
     set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value, step);
 }
 
+/* Whether cuDNN says that it does not do this, rather than that something broke. */
+static int failure_code(cudnnStatus_t status)
+{
+    return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED
+               ? HCP_RC_UNSUPPORTED
+               : HCP_RC_DEVICE;
+}
+
 static void finalize(hcp_cudnn_graph *g, desc d, const char *step)
 {
     cudnnStatus_t s;
     if (g->rc != HCP_RC_OK)
         return;
     if ((s = g->api->finalize(d)) != CUDNN_STATUS_SUCCESS)
-        fail(g, HCP_RC_DEVICE, step, s);
+        fail(g, failure_code(s), step, s);
 }
 
 /* uid 0: a virtual tensor. by_value: a host scalar. */
@@ -378,9 +386,10 @@ static void ask_heuristic(hcp_cudnn_graph *g, desc ops)
     s = g->api->get_attribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                               CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, &g->n_configs,
                               g->config);
-    if (s != CUDNN_STATUS_SUCCESS || g->n_configs == 0)
-        fail(g, HCP_RC_UNSUPPORTED, "asking the heuristic for engines",
-             s != CUDNN_STATUS_SUCCESS ? s : CUDNN_STATUS_NOT_SUPPORTED);
+    if (s == CUDNN_STATUS_SUCCESS && g->n_configs == 0)
+        s = CUDNN_STATUS_NOT_SUPPORTED;
+    if (s != CUDNN_STATUS_SUCCESS)
+        fail(g, failure_code(s), "asking the heuristic for engines", s);
     else if (g->n_configs > MAX_CONFIGS)
         g->n_configs = MAX_CONFIGS;
 }
@@ -424,7 +433,7 @@ int hcp_cudnn_graph_create(const hcp_cudnn_api *api, hcp_cudnn_target target,
 int hcp_cudnn_graph_build(hcp_cudnn_graph *g, int64_t max_workspace, char *why,
                           size_t why_size)
 {
-    cudnnStatus_t s = CUDNN_STATUS_SUCCESS;
+    cudnnStatus_t s, last = CUDNN_STATUS_NOT_SUPPORTED;
     g->why = why;
     g->why_size = why_size;
     for (int i = 0; i < g->n_configs && !g->plan; i++) {
@@ -446,12 +455,15 @@ int hcp_cudnn_graph_build(hcp_cudnn_graph *g, int64_t max_workspace, char *why,
             g->plan = plan;
             describe(g, i);
         } else {
+            /* Built, and wants too much workspace: not supported, as it was before. */
+            if (s != CUDNN_STATUS_SUCCESS && failure_code(last) == HCP_RC_UNSUPPORTED)
+                last = s; /* something that broke is the better reason, and stays */
             g->n_made--;
             g->api->destroy_descriptor(plan);
         }
     }
     if (!g->plan)
-        fail(g, HCP_RC_UNSUPPORTED, "building a plan from any engine", s);
+        fail(g, failure_code(last), "building a plan from any engine", last);
     return g->rc;
 }
 

@@ -36,7 +36,8 @@ const hcp_cudnn_api *hcp_cudnn_load(char *why, size_t why_size);
 /* A cuDNN handle on the device, for one thread at a time. Handles that are given back
  * are kept (some, for the life of the process): a handle remembers the kernels that
  * it compiled, which is most of the time of building a plan. Thread-safe. Status as
- * cudnnCreate's; the caller has selected the device. */
+ * cudnnCreate's; the caller has selected the device, for giving back too, and no
+ * graph of the handle is left by then. */
 cudnnStatus_t hcp_cudnn_take_handle(const hcp_cudnn_api *api, int device,
                                     cudnnHandle_t *out);
 void hcp_cudnn_give_handle(const hcp_cudnn_api *api, int device, cudnnHandle_t handle);
@@ -66,15 +67,16 @@ typedef struct hcp_cudnn_target {
 
 /* Makes the attention graph (bf16 or fp16 in and out, statistics in natural log and
  * fp32) for problem, masked by a run-time diagonal if causal, and asks the heuristic
- * (mode A) for engines. HCP_RC_UNSUPPORTED if it knows none; HCP_RC_DEVICE if the
- * library fails before; both with the step and the library's words in why. */
+ * (mode A) for engines. HCP_RC_UNSUPPORTED if it knows none or says so; HCP_RC_DEVICE
+ * if the library fails; both with the step and the library's words in why. */
 int hcp_cudnn_graph_create(const hcp_cudnn_api *api, hcp_cudnn_target target,
                            const hcp_attn_problem *problem, int causal,
                            hcp_cudnn_graph **out, char *why, size_t why_size);
 
 /* Finalises the first engine configuration that builds and needs no more than
  * max_workspace bytes as the graph's plan (compiles a kernel: needs a driver).
- * HCP_RC_UNSUPPORTED if none does. Call once. */
+ * HCP_RC_UNSUPPORTED if none does; HCP_RC_DEVICE if one failed for another reason than
+ * that it does not serve this graph or GPU. Call once. */
 int hcp_cudnn_graph_build(hcp_cudnn_graph *graph, int64_t max_workspace, char *why,
                           size_t why_size);
 

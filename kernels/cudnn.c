@@ -12,6 +12,7 @@
 #ifdef HAVE_CUDNN
 #include "kernels/cuda-internal.h"
 #include "kernels/cudnn-graph.h"
+#include "kernels/geometry.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -50,8 +51,18 @@ static bool aligned_strides(const int64_t stride[3])
     return stride[0] % step == 0 && stride[1] % step == 0 && stride[2] % step == 0;
 }
 
+static bool scores_overflow(const hcp_attn_problem *p)
+{
+    int64_t n;
+    return __builtin_mul_overflow(p->batch, p->heads, &n) ||
+           __builtin_mul_overflow(n, p->q_len, &n) ||
+           __builtin_mul_overflow(n, p->kv_len, &n);
+}
+
 static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem *p)
 {
+    if (p->size < sizeof *p)
+        return "the problem struct is older than this build's";
     if (device->kind != HCP_DEVICE_CUDA)
         return "runs on CUDA devices only";
     if (device->cc_major < 8)
@@ -64,8 +75,8 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
         return "cannot accumulate";
     if (p->batch < 1 || p->q_len < 1 || p->kv_len < 1 || p->heads < 1 || p->kv_heads < 1)
         return "empty block: nothing to launch";
-    if (p->q_len > INT32_MAX || p->kv_len > INT32_MAX)
-        return "a length is over 2^31 - 1";
+    if (p->q_len > HCP_MAX_LEN || p->kv_len > HCP_MAX_LEN)
+        return "a length is over 2^30"; /* row + diagonal is an int32 */
     if (p->heads % p->kv_heads)
         return "heads are not a multiple of KV heads";
     if (p->head_dim < 8 || p->head_dim > MAX_DIM || p->head_dim % 8)
@@ -73,6 +84,8 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
     if (!aligned_strides(p->q_stride) || !aligned_strides(p->k_stride) ||
         !aligned_strides(p->v_stride) || !aligned_strides(p->o_stride))
         return "a stride is not a multiple of 16 bytes";
+    if (scores_overflow(p)) /* never stored, but their strides are given to cuDNN */
+        return "the scores are over 2^63 elements";
     if (p->causal && p->diag < 0)
         return "the diagonal is negative";
     if (p->causal && p->q_len == 1 && p->diag < p->kv_len - 1)
@@ -94,6 +107,8 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
                  hcp_attn_support *out)
 {
     hcp_attn_support answer = {.size = sizeof answer};
+    if (out->size < sizeof answer)
+        return HCP_RC_INVALID;
     const char *why = refusal(device, problem);
     if (why) {
         snprintf(answer.reason, sizeof answer.reason, "%s", why);
@@ -102,6 +117,8 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
         answer.workspace_bytes = workspace_bound(problem);
         if (!problem->causal || needs_mask(problem))
             answer.caps = HCP_CAP_DIAG;
+        /* Tiles stay 0: an engine and its knobs are known only once a plan is made, and
+         * cuDNN does not say which tiles they stand for. */
     }
     *out = answer;
     return HCP_RC_OK;
@@ -111,16 +128,22 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
 static int fail(int rc, const char *why)
 {
     hcp_cuda_note(why);
-    return rc == HCP_RC_UNSUPPORTED ? HCP_RC_DEVICE : rc;
+    return rc;
 }
 
 static void plan_destroy(hcp_attn_plan *plan)
 {
+    int current = 0;
     if (!plan)
         return;
+    /* A handle's calls belong on its device; the caller may be on another by now. */
+    int elsewhere = cudaGetDevice(&current) == cudaSuccess && current != plan->device &&
+                    cudaSetDevice(plan->device) == cudaSuccess;
     hcp_cudnn_graph_destroy(plan->graph);
     if (plan->handle)
         hcp_cudnn_give_handle(plan->api, plan->device, plan->handle);
+    if (elsewhere)
+        cudaSetDevice(current);
     free(plan);
 }
 
@@ -205,13 +228,14 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *a, void *stream)
     const char *step = "setting the stream";
     char why[512], said[256] = "";
     cudnnStatus_t s;
-    if (!check_args(plan, a)) {
+    if (a->size < sizeof *a || !check_args(plan, a)) {
         hcp_cuda_note("cuDNN: arguments contradict the plan (lengths, diagonal, 16-byte "
                       "alignment or workspace)");
         return HCP_RC_INVALID;
     }
     if ((s = api->set_stream(plan->handle, (cudaStream_t)stream)) != CUDNN_STATUS_SUCCESS)
         goto out;
+    /* Made anew each time: a finalised pack takes no other pointers. */
     step = "binding arguments";
     if ((s = api->create_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack)) ||
         (s = api->set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
