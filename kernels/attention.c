@@ -59,11 +59,16 @@ static int ask(const hcp_provider *provider, const hcp_device_ref *device,
     p->accumulate = accumulate;
     c->support = (hcp_attn_support){.size = sizeof c->support};
     int rc = provider->query(device, p, &c->support);
-    if (rc || !c->support.supported)
-        return -rc;
+    c->support.reason[sizeof c->support.reason - 1] = 0; /* a plug-in may forget it */
+    if (rc)
+        return rc < 0 ? -HCP_RC_DEVICE : -rc;
+    if (!c->support.supported)
+        return 0;
     caps = c->support.caps;
     const char *lacks = NULL;
-    if (p->causal && !(caps & HCP_CAP_DIAG) && p->diag != p->kv_len - p->q_len)
+    if (c->support.workspace_bytes < 0 || c->support.tile_q < 0 || c->support.tile_kv < 0)
+        lacks = "its query() gives a negative workspace or tile";
+    else if (p->causal && !(caps & HCP_CAP_DIAG) && p->diag != p->kv_len - p->q_len)
         lacks = "only the diagonal kv_len - q_len";
     else if (out_dtype == HCP_FP32 && p->dtype != HCP_FP32 && !(caps & HCP_CAP_OUT_FP32))
         lacks = "no fp32 output";
@@ -84,8 +89,10 @@ static int probe_call(const hcp_provider *provider, const hcp_device_ref *device
     c->problem.kv_len = keys;
     c->problem.causal = causal;
     c->problem.diag = causal ? diag : 0;
-    /* L of a part of the rows is contiguous in the caller's only for one head. */
-    int whole_l = rows == whole->q_len || whole->batch * whole->heads == 1;
+    /* L of a part of the rows is contiguous in the caller's only for one head, and
+     * aligned as providers may ask only at every fourth row. */
+    int whole_l =
+        rows == whole->q_len || (whole->batch * whole->heads == 1 && row % 4 == 0);
 
     int yes = 0, merged = whole->accumulate;
     if (merged && whole_l && (yes = ask(provider, device, c, HCP_FP32, 1)) > 0)
@@ -166,9 +173,12 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
         *out = a.call[0].support;
         out->size = size;
     }
-    if (a.n_calls == 2)
-        out->workspace_bytes =
-            max64(out->workspace_bytes, a.call[1].support.workspace_bytes);
+    if (a.n_calls == 2) {
+        const hcp_attn_support *second = &a.call[1].support;
+        out->workspace_bytes = max64(out->workspace_bytes, second->workspace_bytes);
+        /* what both parts must have for the whole to have it */
+        out->caps &= second->caps | ~(uint32_t)(HCP_CAP_DETERMINISTIC | HCP_CAP_OUT_FP32);
+    }
     out->supported = 1;
     out->reason[0] = 0;
     return HCP_RC_OK;
@@ -240,7 +250,9 @@ int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtim
     return HCP_RC_OK;
 
 fail:;
-    const char *device_error = rc == HCP_RC_DEVICE ? runtime->last_error() : "";
+    /* A plan that query() promised and the device's library will not make. */
+    int from_device = rc == HCP_RC_DEVICE || (rc == HCP_RC_UNSUPPORTED && *doing);
+    const char *device_error = from_device ? runtime->last_error() : "";
     snprintf(err, err_size, "%s: %s%s%s%s", provider->name, doing, reason,
              device_error[0] ? ": " : "", device_error);
     hcp_attention_destroy(a);

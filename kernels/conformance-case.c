@@ -67,9 +67,14 @@ static int open_direct(cf_context *c, run_state *s, hcp_conformance_case *out)
     s->caps = support.caps;
     if (support.workspace_bytes)
         rc = c->runtime->alloc(&s->workspace, support.workspace_bytes);
-    if (!rc)
-        rc = c->provider->plan_create(c->device, p, &s->plan);
-    return cf_check(c, rc, "plan");
+    if (rc)
+        return cf_check(c, rc, "workspace");
+    rc = c->provider->plan_create(c->device, p, &s->plan);
+    if (rc)
+        cf_fail(out, "plan: %s", hcp_rc_text(rc));
+    if (rc == HCP_RC_UNSUPPORTED)
+        out->outcome = HCP_REFUSED;
+    return HCP_RC_OK;
 }
 
 static int open_step(cf_context *c, run_state *s, hcp_conformance_case *out)

@@ -313,6 +313,9 @@ static void bad_problems_are_refused(void **state)
         {offsetof(hcp_attn_problem, kv_heads), 0, "must be at least 1"},
         {offsetof(hcp_attn_problem, head_dim), 0, "must be at least 1"},
         {offsetof(hcp_attn_problem, batch), -5, "must be at least 1"},
+        {offsetof(hcp_attn_problem, batch), (int64_t)1 << 54, "over 2^56 elements"},
+        {offsetof(hcp_attn_problem, heads), INT64_MAX / 2 * 2, "over 2^56 elements"},
+        {offsetof(hcp_attn_problem, scale), (int64_t)0x7ff << 52, "finite"},
         {offsetof(hcp_attn_problem, size), 16, "older than this build"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -328,6 +331,9 @@ static void bad_problems_are_refused(void **state)
     }
     hcp_attn_problem p = small_problem();
     hcp_attention *a = NULL;
+    p.heads = p.q_len = INT64_MAX - 1;
+    hcp_problem_set_dense_strides(&p); /* does not trap; create() says why not */
+    p = small_problem();
     p.dtype = 7;
     assert_int_equal(hcp_attention_create(hcp_provider_cpu(), hcp_runtime_cpu(), &cpu, &p,
                                           &a, err, sizeof err),
@@ -371,6 +377,105 @@ static void arguments_must_fit_the_plan(void **state)
     assert_int_equal(blas->run(plan, &wrong, NULL), HCP_RC_INVALID);
     blas->plan_destroy(plan);
     blas->plan_destroy(NULL);
+}
+
+/* What breaks the rules of provider.h is not believed. */
+static enum { CODE, NO_END, WORKSPACE, TILE, PLAN, CAPS } broken;
+
+static int broken_query(const hcp_device_ref *device, const hcp_attn_problem *p,
+                        hcp_attn_support *out)
+{
+    int rc = hcp_faulty_provider(HABIT_CORNER)->query(device, p, out);
+    if (broken == CODE)
+        return -7;
+    if (broken == WORKSPACE)
+        out->workspace_bytes = -1;
+    if (broken == TILE)
+        out->tile_kv = -64;
+    if (broken == CAPS && !p->causal)
+        out->caps &= ~(uint32_t)HCP_CAP_DETERMINISTIC;
+    if (broken == NO_END) {
+        out->supported = 0;
+        memset(out->reason, 'x', sizeof out->reason);
+    }
+    return rc;
+}
+
+static int broken_plan(const hcp_device_ref *device, const hcp_attn_problem *p,
+                       hcp_attn_plan **out)
+{
+    return broken == PLAN
+               ? HCP_RC_UNSUPPORTED
+               : hcp_faulty_provider(HABIT_CORNER)->plan_create(device, p, out);
+}
+
+static void broken_providers_are_not_believed(void **state)
+{
+    (void)state;
+    static const struct {
+        int rc;
+        const char *says;
+    } want[] = {
+        [CODE] = {HCP_RC_DEVICE, "faulty: device error"},
+        [NO_END] = {HCP_RC_UNSUPPORTED, "faulty: xxx"},
+        [WORKSPACE] = {HCP_RC_UNSUPPORTED, "negative workspace or tile"},
+        [TILE] = {HCP_RC_UNSUPPORTED, "negative workspace or tile"},
+        [PLAN] = {HCP_RC_UNSUPPORTED, "faulty: cannot plan: not supported"},
+    };
+    hcp_provider p = *hcp_faulty_provider(HABIT_CORNER);
+    hcp_attn_problem problem = small_problem();
+    hcp_conformance_case r;
+    hcp_attn_support s = {.size = sizeof s};
+    p.query = broken_query;
+    p.plan_create = broken_plan;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        hcp_attention *a = NULL;
+        char err[512] = "";
+        broken = i;
+        assert_int_equal(hcp_attention_create(&p, hcp_runtime_cpu(), &cpu, &problem, &a,
+                                              err, sizeof err),
+                         want[i].rc);
+        assert_null(a);
+        assert_non_null(strstr(err, want[i].says));
+        assert_true(strlen(err) < 200);
+        assert_int_equal(hcp_conformance_problem(&p, hcp_runtime_cpu(), &cpu, &problem,
+                                                 &r, err, sizeof err),
+                         HCP_RC_OK);
+        assert_int_equal(r.outcome, i == CODE ? HCP_FAILED : HCP_REFUSED);
+    }
+    broken = CAPS; /* masked rows, then rows that see all: both must be able */
+    problem.q_len = 12;
+    hcp_problem_set_dense_strides(&problem);
+    assert_int_equal(hcp_attention_probe(&p, &cpu, &problem, &s), HCP_RC_OK);
+    assert_true(s.supported && s.caps & HCP_CAP_OUT_FP32);
+    assert_false(s.caps & HCP_CAP_DETERMINISTIC);
+}
+
+/* Input that is not a number must not come out as a row without keys. */
+static void nan_in_shows(void **state)
+{
+    (void)state;
+    for (int accumulate = 0; accumulate < 2; accumulate++)
+        for (int of_keys = 0; of_keys < 2; of_keys++) {
+            hcp_attn_problem p = small_problem();
+            p.accumulate = accumulate;
+            hcp_attn_args args = small_args(&p);
+            hcp_attention *a = step(hcp_provider_cpu(), &p);
+            memset(o, 0, sizeof o);
+            for (int i = 0; i < 512; i++)
+                lse[i] = -INFINITY;
+            for (int64_t i = 0; i < p.kv_len * p.head_dim && of_keys; i++)
+                k[i] = NAN; /* KV head 0: query heads 0 and 1 */
+            for (int64_t i = 0; i < 2 * p.q_len * p.head_dim && !of_keys; i++)
+                q[i] = NAN;
+            assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+            for (int64_t row = 0; row < p.heads * p.q_len; row++) {
+                int bad = row < 2 * p.q_len;
+                assert_int_equal(!isnan(lse[row]), !bad);
+                assert_int_equal(!isnan(o[row * p.head_dim]), !bad);
+            }
+            hcp_attention_destroy(a);
+        }
 }
 
 /* One check before a cell is timed. */
@@ -452,6 +557,8 @@ int main(void)
         cmocka_unit_test(runs_allocate_nothing),
         cmocka_unit_test(bad_problems_are_refused),
         cmocka_unit_test(arguments_must_fit_the_plan),
+        cmocka_unit_test(broken_providers_are_not_believed),
+        cmocka_unit_test(nan_in_shows),
         cmocka_unit_test(a_single_problem_is_checked),
         cmocka_unit_test(registry_picks_in_order),
     };
