@@ -73,7 +73,8 @@ static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
     struct call_sum *sum = ctx;
     hcp_model_source from;
 
-    sum->ms += hcp_model_block_ms(sum->model, 0, q_len, kv_len, sum->source ? &from : NULL);
+    sum->ms +=
+        hcp_model_block_ms(sum->model, 0, q_len, kv_len, sum->source ? &from : NULL);
     if (sum->source)
         weaken(sum->source, from);
 }

@@ -214,13 +214,15 @@ uint8_t eval_source(const struct problem *p, struct scratch *s, const int64_t *t
     }
     for (int32_t x = 0; x < n; x++) {
         int32_t c = act->direct ? 0 : act->present[x];
-        int32_t first = act->direct ? x : act->first[c], last = act->direct ? x : act->last[c];
+        int32_t first = act->direct ? x : act->first[c],
+                last = act->direct ? x : act->last[c];
         const hcp_model *model = problem_model(p, (size_t)act->rank[first]);
 
         cost_own(p, model, act->len[first], &source);
         for (int32_t y = 0; y < n && source < HCP_FROM_EXTRAPOLATED; y++) {
             int32_t d = act->direct ? 0 : act->present[y];
-            int32_t from = act->direct ? y : act->first[d], to = act->direct ? y : act->last[d];
+            int32_t from = act->direct ? y : act->first[d],
+                    to = act->direct ? y : act->last[d];
 
             if (from < last)
                 cost_remote(p, model, act->len[first], act->len[from], 1, &source);
@@ -250,8 +252,8 @@ static double rough_busy(const struct problem *p, struct scratch *s,
         n_after = s->act.m - n_before - 1;
         s->busy[r] = cost_own(p, model, tokens[r], NULL);
         if (n_before > 0)
-            s->busy[r] += n_before *
-                          cost_remote(p, model, tokens[r], before / n_before, 1, NULL);
+            s->busy[r] +=
+                n_before * cost_remote(p, model, tokens[r], before / n_before, 1, NULL);
         if (n_after > 0)
             s->busy[r] +=
                 n_after * cost_remote(p, model, tokens[r], after / n_after, 0, NULL);

@@ -125,18 +125,38 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
 
     share_ideal(p, weight, ideal);
     /* What rounding takes from one rank the next ones get: no share is off by more than
-     * a tile, whatever the number of ranks, and nothing has to be sorted. */
-    for (size_t r = 0; r < p->n; r++) {
-        int64_t room = round_room(p, r, 0), whole;
+     * a tile, whatever the number of ranks, and nothing has to be sorted. Equal ranks in
+     * a row share what they get together, the first ones a tile more: long runs of equal
+     * shares are cheap to evaluate. */
+    for (size_t r = 0, end; r < p->n; r = end) {
+        int64_t room = round_room(p, r, 0), total, run = 0, nth = 0;
 
-        sum += ideal[r];
-        whole = (int64_t)(sum + 0.5) - given;
-        whole = whole < p->tiles - given ? whole : p->tiles - given;
-        whole = whole < room ? whole : room;
-        if (whole < 0 || !(weight[r] > 0))
-            whole = 0;
-        tokens[r] = whole * p->tile;
-        given += whole;
+        for (end = r; end < p->n; end++) { /* ranks without a share do not break a run */
+            if (weight[end] > 0 && (weight[end] != weight[r] || p->cap[end] != p->cap[r]))
+                break;
+            run += weight[end] > 0;
+            tokens[end] = 0;
+            if (!(weight[r] > 0)) {
+                end++;
+                break;
+            }
+        }
+        if (run == 0)
+            continue;
+        sum += ideal[r] * (double)run;
+        total = (int64_t)(sum + 0.5) - given;
+        total = total < p->tiles - given ? total : p->tiles - given;
+        total = total > 0 ? total : 0;
+        for (size_t i = r; i < end; i++) {
+            int64_t whole = total / run + (nth < total % run);
+
+            if (!(weight[i] > 0))
+                continue;
+            whole = whole < room ? whole : room;
+            tokens[i] = whole * p->tile;
+            given += whole;
+            nth++;
+        }
     }
     if (deal(p, weight, p->n, p->tiles - given, tokens) > 0)
         return -1;

@@ -65,6 +65,32 @@ static void first_speeds(const struct problem *p, struct scratch *s,
     }
 }
 
+/* Where work is linear in the share, equal ranks of a large group get equal speeds: those
+ * of their kind together. What they differ by, their place in the ring, costs less than
+ * the runs of equal shares save. */
+static void average_speeds(const struct problem *p, struct scratch *s,
+                           const int64_t *tokens, double *speed)
+{
+    double *area = s->probe, *ms = s->probe + 2 * p->n;
+
+    for (int32_t id = 0; id < p->ring->n_ids; id++)
+        area[id] = ms[id] = 0;
+    for (size_t r = 0; r < p->n; r++) {
+        int32_t id = p->ring->ranks[r].id[p->kind];
+
+        if (tokens[r] > 0) {
+            area[id] += (double)s->areas[r];
+            ms[id] += s->busy[r];
+        }
+    }
+    for (size_t r = 0; r < p->n; r++) {
+        int32_t id = p->ring->ranks[r].id[p->kind];
+
+        if (speed[r] > 0 && ms[id] > 0)
+            speed[r] = area[id] / ms[id];
+    }
+}
+
 /* Repeats "speed = area / time in this very split, shares from speeds" until the split
  * stands still: equal finish times where waiting does not matter. Leaves the best split
  * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
@@ -75,7 +101,7 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
 {
     int64_t *tokens = s->tokens[TOK_START];
     double *speed = s->speed, least = -1;
-    int may_give_up = count(p, allowed) > LARGE_GROUP;
+    int large = count(p, allowed) > LARGE_GROUP;
 
     first_speeds(p, s, allowed, speed);
     for (int round = 0; round < 6; round++) {
@@ -103,7 +129,9 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
             if (s->busy[r] * (double)p->tile > tile_ms * (double)tokens[r])
                 tile_ms = s->busy[r] / (double)tokens[r] * (double)p->tile;
         }
-        if (!rough && may_give_up && MARGIN * area >= limit_ms * sum)
+        if (large && (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS))
+            average_speeds(p, s, tokens, speed);
+        if (!rough && large && MARGIN * area >= limit_ms * sum)
             return -2;
         if (most - fewest <= tile_ms) /* no tile to move: rounding is what is left */
             break;
