@@ -147,7 +147,9 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
         out->n_segments = s->areas[r]; /* counts, see caller */
         first += (size_t)out->n_segments;
         out->predicted_ms = s->plan_fin[r];
-        out->compute_ms = s->plan_busy[r];
+        /* The sum in another order than the recurrence's: the last bits may differ. */
+        out->compute_ms =
+            s->plan_busy[r] < s->plan_fin[r] ? s->plan_busy[r] : s->plan_fin[r];
         if (s->plan_fin[r] > s->plan_fin[plan->critical_rank])
             plan->critical_rank = (int32_t)r;
     }

@@ -132,7 +132,7 @@ static json_t *rank_json(const hcp_plan *plan, const hcp_step *steps, size_t m)
 {
     const hcp_plan_rank *rank = &plan->ranks[steps->rank];
     json_t *list = json_array(), *object;
-    double busy = 0;
+    double busy = 0, wait = 0;
 
     for (size_t k = 0; k < m; k++) {
         json_t *step = json_pack("{s:i, s:i}", "step", (int)steps[k].step, "block_of",
@@ -145,12 +145,13 @@ static json_t *rank_json(const hcp_plan *plan, const hcp_step *steps, size_t m)
         json_object_set_new(step, "wait_ms", hcp_json_real(steps[k].wait_ms));
         json_array_append_new(list, step);
         busy += steps[k].busy_ms;
+        wait += steps[k].wait_ms;
     }
     object =
         json_pack("{s:i, s:s, s:s, s:I}", "rank", (int)steps->rank, "device",
                   rank->device, "limit", rank->limit, "tokens", (json_int_t)rank->tokens);
     json_object_set_new(object, "busy_ms", hcp_json_real(busy));
-    json_object_set_new(object, "wait_ms", hcp_json_real(steps[m - 1].fin_ms - busy));
+    json_object_set_new(object, "wait_ms", hcp_json_real(wait));
     json_object_set_new(object, "fin_ms", hcp_json_real(steps[m - 1].fin_ms));
     json_object_set_new(object, "steps", list);
     return object;

@@ -62,7 +62,7 @@ less_equal() { # A B SLACK
 @test "text of split says what it rests on" {
     run hcp-plan split --ranks "$R" --seq-len 64K --mask causal
     [ "$status" -eq 0 ]
-    [[ "$output" == *"predicted_ms"* ]]
+    [[ "${output,,}" == *"predicted_ms"* ]]
     [[ "$output" == *"tile 128"* ]]
     [[ "$output" == *"interpolated times"* ]]
     [[ "$output" == *"fingerprint"* ]]
@@ -208,7 +208,7 @@ less_equal() { # A B SLACK
     run hcp-plan simulate --ranks '3*nvidia-h200@mps:100' --seq-len 48K --mask causal \
         --layout contiguous --link-gbps 10 --link-alpha-us 10
     [ "$status" -eq 0 ]
-    [[ "$output" == *"wait_ms"* ]]
+    [[ "${output,,}" == *"wait_ms"* ]]
     [[ "$output" == *"makespan"*"contiguous layout"* ]]
 }
 
