@@ -46,7 +46,7 @@ extern "C" {
 
 /* Longest sequence in tokens (2^30) and largest group. */
 #define HCP_PLAN_MAX_LEN ((int64_t)1 << 30)
-#define HCP_PLAN_MAX_RANKS 16384
+#define HCP_PLAN_MAX_RANKS 4096
 
 #if defined __GNUC__
 #define HCP_API __attribute__((visibility("default")))

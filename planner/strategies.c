@@ -93,10 +93,18 @@ enum rule { RULE_EVEN, RULE_NOMINAL, RULE_PROPORTIONAL };
 static int share_by_rule(const struct problem *p, struct scratch *s, enum rule rule,
                          int64_t *tokens)
 {
+    double most = 0;
+
+    for (size_t r = 0; r < p->n; r++) {
+        double percent = p->ring->ranks[r].nominal;
+
+        most = percent > most ? percent : most;
+    }
     for (size_t r = 0; r < p->n; r++)
-        s->weight[r] = rule == RULE_EVEN      ? 1
-                       : rule == RULE_NOMINAL ? p->ring->ranks[r].nominal
-                                              : s->whole[r];
+        s->weight[r] = rule == RULE_EVEN ? 1
+                       : rule == RULE_NOMINAL
+                           ? p->ring->ranks[r].nominal / most /* equal ones: even */
+                           : s->whole[r];
     return round_shares(p, s, s->weight, tokens);
 }
 
