@@ -65,8 +65,7 @@ typedef enum hcp_status {
     HCP_STATUS_OUTSIDE = 6,     /* a block lies outside the measured lengths */
     HCP_STATUS_INFEASIBLE = 7,  /* the memory caps cannot hold the sequence */
     HCP_STATUS_FORMAT = 8,      /* a plan's text is damaged or inconsistent */
-    HCP_STATUS_UNSUPPORTED = 9, /* this version does not do that */
-    HCP_STATUS_NO_MEMORY = 10
+    HCP_STATUS_NO_MEMORY = 9
 } hcp_status;
 
 /* How a split is decided. */

@@ -78,7 +78,6 @@ const char *hcp_strerror(hcp_status status)
         "outside the measured lengths",
         "memory caps cannot hold the sequence",
         "damaged or inconsistent plan",
-        "not supported by this version",
         "out of memory",
     };
 

@@ -15,7 +15,6 @@ int plan_exit_code(hcp_status status)
     case HCP_STATUS_STALE:
     case HCP_STATUS_OUTSIDE:
     case HCP_STATUS_INFEASIBLE:
-    case HCP_STATUS_UNSUPPORTED:
         return HCP_NO_ANSWER;
     default:
         return HCP_FAILED;
