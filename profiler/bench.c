@@ -222,7 +222,12 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
             return rc;
         }
     }
+    /* As many sets as outlast the cache, whatever the pool has grown to since: a cell
+     * is timed the same whichever cells went before. */
+    int64_t cold_sets = (bench->cold_bytes + p->set_bytes - 1) / p->set_bytes;
     p->sets = bench->pool_bytes / p->set_bytes;
+    if (p->sets > cold_sets && cold_sets > 0)
+        p->sets = cold_sets;
     *out = p;
     return HCP_OK;
 }

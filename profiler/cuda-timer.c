@@ -7,7 +7,9 @@
 
 enum {
     GRAPH_NODES = 256, /* runs in one graph */
-    GRAPH_HOLD = 4     /* graph launches behind one hold */
+    /* Kernels behind one hold. A stream takes about 1,000 launches before the next one
+     * waits for the device, which would wait for the host in turn. */
+    HELD_KERNELS = 384
 };
 #define GRAPH_BELOW_MS 0.1
 #define HOLD_LIMIT_NS 2000000000ull
@@ -113,7 +115,11 @@ static int take_held(struct hcp_cuda_timer *t, int n, double *ms, struct hcp_err
 int hcp_cuda_timer_take(void *ctx, int n, double *ms, struct hcp_err *err)
 {
     struct hcp_cuda_timer *t = ctx;
-    int most = t->n_graphs > 0 ? GRAPH_HOLD : HCP_CUDA_EVENTS - 1;
+    int most = t->n_graphs > 0 ? HELD_KERNELS / t->nodes : HCP_CUDA_EVENTS - 1;
+    if (most > HCP_CUDA_EVENTS - 1)
+        most = HCP_CUDA_EVENTS - 1;
+    if (most < 1)
+        most = 1;
     for (int done = 0; done < n; done += most) {
         int rc = take_held(t, n - done < most ? n - done : most, ms + done, err);
         if (rc != HCP_OK)
