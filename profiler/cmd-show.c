@@ -178,9 +178,9 @@ static int show_cells(hcp_db *db, const struct args *a, size_t *rows, struct hcp
         {"MASK", 0},   {"Q_LEN", 1},  {"KV_LEN", 1},  {"TIME_MS", 1},
         {"MIN_MS", 1}, {"P75_MS", 1}, {"SAMPLES", 1}, {"TFLOP/S", 1},
         {"SMS", 1},    {"ORIGIN", 0}, {"RUN", 0},     {"STATUS", 0}};
-    static const struct columns failed[] = {
-        {"DEVICE", 0}, {"LIMIT", 0},  {"KERNEL", 0}, {"SHAPE", 0}, {"MASK", 0},
-        {"Q_LEN", 1},  {"KV_LEN", 1}, {"RUN", 0},    {"ERROR", 0}};
+    static const struct columns failed[] = {{"DEVICE", 0}, {"LIMIT", 0}, {"KERNEL", 0},
+                                            {"SHAPE", 0},  {"MASK", 0},  {"Q_LEN", 1},
+                                            {"KV_LEN", 1}, {"RUN", 0},   {"ERROR", 0}};
     struct cell_printer p = {.failed = a->failed};
     int rc;
 
@@ -280,11 +280,21 @@ static void group_row(const struct show_group *g, hcp_table *t)
 static int show_summary(hcp_db *db, const struct args *a, size_t *rows,
                         struct hcp_err *err)
 {
-    static const struct columns columns[] = {
-        {"DEVICE", 0}, {"LIMIT", 0},       {"SMS", 1},         {"KERNEL", 0},
-        {"SHAPE", 0},  {"CELLS", 1},       {"FAILED", 1},      {"Q_LEN", 1},
-        {"KV_LEN", 1}, {"MED_TFLOP/S", 1}, {"MAX_TFLOP/S", 1}, {"COPY_GB/S", 1},
-        {"ORIGIN", 0}, {"LUT_MEDIAN/P90_%", 1}, {"POLY_MEDIAN/P90_%", 1}};
+    static const struct columns columns[] = {{"DEVICE", 0},
+                                             {"LIMIT", 0},
+                                             {"SMS", 1},
+                                             {"KERNEL", 0},
+                                             {"SHAPE", 0},
+                                             {"CELLS", 1},
+                                             {"FAILED", 1},
+                                             {"Q_LEN", 1},
+                                             {"KV_LEN", 1},
+                                             {"MED_TFLOP/S", 1},
+                                             {"MAX_TFLOP/S", 1},
+                                             {"COPY_GB/S", 1},
+                                             {"ORIGIN", 0},
+                                             {"LUT_MEDIAN/P90_%", 1},
+                                             {"POLY_MEDIAN/P90_%", 1}};
     struct show_group *groups = NULL;
     json_t *array;
     hcp_table *t;
@@ -331,8 +341,8 @@ int cmd_show(int argc, char **argv)
         return HCP_USAGE;
     rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_READ, &db, &err);
     if (!rc)
-        rc =
-            a.cells || a.failed ? show_cells(db, &a, &rows, &err) : show_summary(db, &a, &rows, &err);
+        rc = a.cells || a.failed ? show_cells(db, &a, &rows, &err)
+                                 : show_summary(db, &a, &rows, &err);
     if (!rc && !rows && a.failed)
         fprintf(stderr, "no failed cell in '%s' among the rows asked for\n",
                 hcp_db_path(db));

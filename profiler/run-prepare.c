@@ -19,9 +19,11 @@ struct preset {
     struct hcp_cost cost;
 };
 
-#define TEN_LEVELS \
-    {"mps:10", "mps:20", "mps:30", "mps:40", "mps:50", \
-     "mps:60", "mps:70", "mps:80", "mps:90", "mps:100"}
+#define TEN_LEVELS                                                                       \
+    {                                                                                    \
+        "mps:10", "mps:20", "mps:30", "mps:40", "mps:50", "mps:60", "mps:70", "mps:80",  \
+            "mps:90", "mps:100"                                                          \
+    }
 
 static const struct preset presets[] = {
     {.kind = "cuda",
@@ -251,7 +253,9 @@ static int identify(struct hcp_sweep *run, struct hcp_err *err)
 {
     const struct hcp_device_ops *ops =
         run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
+    double start = hcp_now_s();
     int rc = ops->open(&run->config, &run->whole, err);
+    run->open_s = hcp_now_s() - start;
     if (rc == HCP_OK)
         run->info = run->whole->info;
     return rc;
@@ -261,7 +265,7 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
                     const char *spec, const struct hcp_device_info *gpu,
                     struct hcp_err *err)
 {
-    *run = (struct hcp_sweep){.options = options};
+    *run = (struct hcp_sweep){.options = options, .slip = 1};
     int rc = hcp_device_ops_of(spec, &run->ops, err);
     if (rc != HCP_OK)
         return rc;

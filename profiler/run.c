@@ -20,60 +20,6 @@ void hcp_run_count(struct hcp_level *level)
         level->counts[level->cells[i].state]++;
 }
 
-double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *level,
-                          const struct hcp_sweep_cell *cell)
-{
-    double area = hcp_cell_area(cell->causal, cell->q_len, cell->kv_len);
-    /* The measured level closest in size, scaled by what the limits' names say. */
-    const struct hcp_level *near = NULL;
-    for (size_t i = 0; i < run->n_levels; i++) {
-        const struct hcp_level *l = &run->levels[i];
-        if (l != level && l->estimate.n > 0 &&
-            (!near || fabs(log(l->fraction / level->fraction)) <
-                          fabs(log(near->fraction / level->fraction))))
-            near = l;
-    }
-    double own = hcp_estimate_ms(&level->estimate, area);
-    if (level->estimate.n == 0)
-        own = near ? INFINITY : own / level->fraction;
-    double other =
-        near ? hcp_estimate_ms(&near->estimate, area) * near->fraction / level->fraction
-             : INFINITY;
-    return fmin(own, other);
-}
-
-static double cell_cost_s(const struct hcp_sweep *run, const struct hcp_level *level,
-                          const struct hcp_sweep_cell *cell)
-{
-    struct hcp_cost cost = run->cost;
-    if (!run->ops->in_worker) /* times are read or computed, not waited for */
-        return cost.overhead_s;
-    double ms = hcp_run_predict_ms(run, level, cell);
-    if (strcmp(run->info.limit_kind, "cpu") == 0 && level->fraction < 1)
-        ms = fmax(ms, 1e3 * HCP_CPU_SAMPLE_S); /* see device-cpu.c: choose_runs */
-    return hcp_cost_s(&cost, ms);
-}
-
-static double level_left_s(const struct hcp_sweep *run, const struct hcp_level *level)
-{
-    double sum = 0;
-    for (size_t i = 0; i < level->n; i++)
-        if (level->cells[i].state == HCP_CELL_TODO) {
-            double cost = cell_cost_s(run, level, &level->cells[i]);
-            if (cost <= run->max_cell_s)
-                sum += cost;
-        }
-    return sum;
-}
-
-double hcp_run_left_s(const struct hcp_sweep *run)
-{
-    double sum = 0;
-    for (size_t i = 0; i < run->n_levels; i++)
-        sum += level_left_s(run, &run->levels[i]);
-    return sum;
-}
-
 /* Opens the device under a level's limit and holds it against the device the sweep
  * began with. */
 static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device **out,
@@ -90,9 +36,11 @@ static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device
     const struct hcp_device_ops *ops =
         run->ops->in_worker ? &hcp_device_worker_ops : run->ops;
     hcp_device *device = NULL;
+    double start = hcp_now_s();
     int rc = ops->open(config, &device, err);
     if (rc != HCP_OK)
         return rc;
+    run->open_s = hcp_now_s() - start;
     const struct hcp_device_info *now = &device->info, *was = &run->info;
     if (strcmp(now->uuid, was->uuid) != 0 || strcmp(now->provider, was->provider) != 0 ||
         strcmp(now->provider_version, was->provider_version) != 0) {
@@ -107,41 +55,6 @@ static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device
     level->sm_seen = device->info.sm_seen;
     *out = device;
     return HCP_OK;
-}
-
-/* Next cells to measure, at most max: those that fit, in the sweep's order; when
- * none does, the smallest one left is judged for good, because predictions only get
- * better (and lower) as larger cells are measured. */
-static size_t choose(struct hcp_sweep *run, struct hcp_level *level, double deadline_s,
-                     size_t max, struct hcp_sweep_cell **chunk)
-{
-    for (;;) {
-        size_t n = 0;
-        double end = hcp_now_s(), smallest_area = INFINITY;
-        struct hcp_sweep_cell *smallest = NULL;
-        for (size_t i = 0; i < level->n && n < max; i++) {
-            struct hcp_sweep_cell *c = &level->cells[i];
-            if (c->state != HCP_CELL_TODO)
-                continue;
-            double cost = cell_cost_s(run, level, c);
-            if (cost <= run->max_cell_s && end + cost <= deadline_s) {
-                chunk[n++] = c;
-                end += cost;
-                if (level->estimate.n == 0)
-                    return n; /* the first one only guesses: see what it takes */
-            }
-            double area = hcp_cell_area(c->causal, c->q_len, c->kv_len);
-            if (area < smallest_area) {
-                smallest_area = area;
-                smallest = c;
-            }
-        }
-        if (n > 0 || !smallest)
-            return n;
-        smallest->state = cell_cost_s(run, level, smallest) > run->max_cell_s
-                              ? HCP_CELL_SLOW
-                              : HCP_CELL_NO_TIME;
-    }
 }
 
 struct visit {
@@ -325,12 +238,20 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
     double start = hcp_now_s();
     struct hcp_sweep_cell *cells[CHUNK];
     size_t n;
-    while (rc == HCP_OK && (n = choose(run, level, deadline_s,
-                                       run->cost.visits > 1 ? CHUNK : 1, cells)) > 0) {
+    while (rc == HCP_OK &&
+           (n = hcp_run_choose(run, level, deadline_s, run->cost.visits > 1 ? CHUNK : 1,
+                               cells)) > 0) {
         struct visit chunk[CHUNK] = {{0}};
-        for (size_t i = 0; i < n; i++)
+        double expected_s = 0, began = hcp_now_s();
+        for (size_t i = 0; i < n; i++) {
             chunk[i].cell = cells[i];
+            expected_s += hcp_run_cost_s(run, level, cells[i]) / run->slip;
+        }
         rc = measure_chunk(run, level, &device, chunk, n, &losses, err);
+        if (run->ops->in_worker && expected_s > 0) {
+            double ratio = (hcp_now_s() - began) / expected_s;
+            run->slip = fmin(4, fmax(0.5, 0.5 * (run->slip + ratio)));
+        }
         for (size_t i = 0; i < n; i++)
             free(chunk[i].samples);
     }
@@ -402,12 +323,13 @@ static int measure_levels(struct hcp_sweep *run, struct hcp_err *err)
         hcp_run_count(level);
         if (level->counts[HCP_CELL_TODO] == 0)
             continue;
-        /* A level's part of the time that is left, by the work that is left. */
-        double part = level_left_s(run, level), left_s = 0, deadline_s = run->deadline_s;
-        for (size_t k = i; k < n; k++)
-            left_s += level_left_s(run, &run->levels[order[k]]);
-        if (isfinite(deadline_s) && left_s > 0)
-            deadline_s = hcp_now_s() + fmax(0, deadline_s - hcp_now_s()) * part / left_s;
+        double deadline_s = run->deadline_s, now_s = hcp_now_s();
+        if (isfinite(deadline_s)) { /* its part of the time left, by the work left */
+            double part = hcp_run_level_left_s(run, level), all = 0;
+            for (size_t k = i; k < n; k++)
+                all += hcp_run_level_left_s(run, &run->levels[order[k]]);
+            deadline_s = now_s + fmax(0, deadline_s - now_s) * part / all;
+        }
         rc = measure_level(run, level, deadline_s, err);
     }
     return rc;

@@ -52,6 +52,8 @@ struct hcp_sweep {
     struct hcp_level *levels;
     size_t n_levels;
     struct hcp_cost cost;
+    double open_s;                 /* a level takes this to begin with */
+    double slip;                   /* cells take this times what they are expected to */
     double max_cell_s, deadline_s; /* deadline on hcp_now_s's clock */
     hcp_db *db;                    /* NULL: dry run without a database */
     hcp_mps *mps;
@@ -71,12 +73,24 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
 int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err);
 void hcp_run_free(struct hcp_sweep *run);
 
-/* Seconds all that is to do will take, by what is known. */
-double hcp_run_left_s(const struct hcp_sweep *run);
+void hcp_run_count(struct hcp_level *level);
+
+/* ---- run-plan.c: what next, and how long -------------------------------- */
+
 /* Predicted time of one run of a cell on a level. */
 double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *level,
                           const struct hcp_sweep_cell *cell);
-void hcp_run_count(struct hcp_level *level);
+/* Seconds that it will take, with all its samples. */
+double hcp_run_cost_s(const struct hcp_sweep *run, const struct hcp_level *level,
+                      const struct hcp_sweep_cell *cell);
+/* Seconds that a level, and that all levels, will take; 0: nothing to do. */
+double hcp_run_level_left_s(const struct hcp_sweep *run, const struct hcp_level *level);
+double hcp_run_left_s(const struct hcp_sweep *run);
+/* Next cells to measure, at most max, 0 when there is none: those that fit before
+ * deadline_s, in the sweep's order. When none fits, the smallest one left is judged for
+ * good, because predictions only get better (and lower) as larger cells are measured. */
+size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
+                      double deadline_s, size_t max, struct hcp_sweep_cell **chunk);
 
 /* ---- run-store.c: the database side ------------------------------------- */
 
