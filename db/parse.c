@@ -173,6 +173,18 @@ int hcp_parse_limit(const char *text, char kind[8], int32_t *value, struct hcp_e
                     text);
 }
 
+int hcp_limit_compare(const char *a, const char *b)
+{
+    char kind[8];
+    int32_t x = 0, y = 0;
+
+    if (!*a || hcp_parse_limit(a, kind, &x, NULL))
+        x = INT32_MAX;
+    if (!*b || hcp_parse_limit(b, kind, &y, NULL))
+        y = INT32_MAX;
+    return x != y ? (x > y) - (x < y) : strcmp(a, b);
+}
+
 int hcp_parse_slug(const char *text, const char *what, size_t size, struct hcp_err *err)
 {
     size_t n = 0;

@@ -27,6 +27,8 @@ int hcp_parse_double(const char *text, double *out, struct hcp_err *err);
  * "" (whole device) -> kind ("mps", "green", "cpu", "") and number. One spelling a
  * limit: no leading zeros. */
 int hcp_parse_limit(const char *text, char kind[8], int32_t *value, struct hcp_err *err);
+/* Order of limits in tables: by number, the whole device after its parts. */
+int hcp_limit_compare(const char *a, const char *b);
 /* A device or provider name: lower-case letters, digits and . _ + - , first a letter
  * or digit, shorter than size. what names it in the message. */
 int hcp_parse_slug(const char *text, const char *what, size_t size, struct hcp_err *err);
