@@ -92,11 +92,27 @@ void hcp_table_cell(hcp_table *t, const char *format, ...)
     t->cells[(t->n_rows - 1) * t->n_columns + t->filled++] = text;
 }
 
+/* Heads are upper case in every table; JSON keeps the name as it was given. */
+static int add_head(struct libscols_table *s, const struct column *c)
+{
+    char *head = strdup(c->name);
+    int rc = -1;
+
+    if (!head)
+        return -1;
+    for (char *p = head; *p; p++)
+        if (*p >= 'a' && *p <= 'z')
+            *p = (char)(*p - 'a' + 'A');
+    if (scols_table_new_column(s, head, 0, c->right ? SCOLS_FL_RIGHT : 0))
+        rc = 0;
+    free(head);
+    return rc;
+}
+
 static int fill(struct libscols_table *s, const hcp_table *t)
 {
     for (size_t i = 0; i < t->n_columns; i++)
-        if (!scols_table_new_column(s, t->columns[i].name, 0,
-                                    t->columns[i].right ? SCOLS_FL_RIGHT : 0))
+        if (add_head(s, &t->columns[i]))
             return -1;
     for (size_t r = 0; r < t->n_rows; r++) {
         struct libscols_line *line = scols_table_new_line(s, NULL);

@@ -41,7 +41,8 @@ int hcp_cli_report(const struct hcp_err *err);
 void hcp_cli_set_name(const char *name);
 
 /* A table with typed columns; one description gives text and JSON. Numbers are
- * right-aligned. Text goes through libsmartcols. */
+ * right-aligned. Text goes through libsmartcols, heads in upper case; JSON has the
+ * names as given, so give the JSON key, with its unit: "time_ms". */
 typedef struct hcp_table hcp_table;
 hcp_table *hcp_table_new(void);
 void hcp_table_column(hcp_table *t, const char *name, int right_align);
