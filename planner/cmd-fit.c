@@ -162,11 +162,10 @@ static const struct {
     const char *name;
     int right;
 } columns[] = {
-    {"device", 0},        {"limit", 0},        {"kernel", 0},
-    {"shape", 0},         {"origin", 0},       {"cells", 1},
-    {"tile", 1},          {"lut_median_%", 1}, {"lut_p90_%", 1},
-    {"poly_median_%", 1}, {"poly_p90_%", 1},   {"held_out", 1},
-    {"best", 0},          {"lut_waves", 0},    {"poly_terms", 0},
+    {"device", 0},    {"limit", 0},         {"kernel", 0},     {"shape", 0},
+    {"origin", 0},    {"cells", 1},         {"tile", 1},       {"lut_median_%", 1},
+    {"lut_p90_%", 1}, {"poly_median_%", 1}, {"poly_p90_%", 1}, {"held_out", 1},
+    {"best", 0},      {"lut_waves", 0},     {"poly_terms", 0},
 };
 
 static void error_cells(hcp_table *t, const struct hcp_model_row *row)

@@ -31,7 +31,9 @@ count() { grep -o -- "$1" <<<"$output" | wc -l; }
     import nvidia-h200-fa2
     table=$(hcp-plan fit --db "$db" 2>/dev/null)
     [ "$(wc -l <<<"$table")" -eq 11 ]
-    [[ "$table" == *nvidia-h200*mps:10*flash*128x64*%*lut* ]]
+    [[ "$table" == DEVICE*LUT_MEDIAN_%*LUT_P90_%*POLY_MEDIAN_%*nvidia-h200*mps:10*flash*128x64*lut* ]]
+    # limits by number: 20 before 100
+    [[ "$table" == *mps:10\ *mps:20\ *mps:90\ *mps:100\ * ]]
     notes=$(hcp-plan fit --db "$db" 2>&1 >/dev/null)
     [[ "$notes" == *"nvidia-h200@mps:100, flash: "* ]]
     [ -z "$(hcp-plan fit --db "$db" --quiet 2>&1)" ]
@@ -99,4 +101,55 @@ count() { grep -o -- "$1" <<<"$output" | wc -l; }
     import nvidia-h200-fa2
     run bash -c "hcp-plan fit --db '$db' 2>/dev/null >/dev/full"
     [ "$status" -eq 1 ]
+}
+
+@test "--origin, --host and --run choose the samples, not only the keys" {
+    head=device,limit,provider,mask,q_len,kv_len,time_ms,run_uid,host,origin
+    printf '%s\n' "$head" >"$csv"
+    for q in 512 1024 2048; do
+        printf 'gpu-x,,flash,full,%d,4096,%d,a,fast,measured\n' "$q" $((q / 512)) >>"$csv"
+        printf 'gpu-x,,flash,full,%d,4096,%d,b,slow,recorded\n' "$q" $((q / 128)) >>"$csv"
+    done
+    import "$csv"
+    for choice in "--host fast:4" "--host slow:16" "--origin measured:4" "--run b:16" ":10"; do
+        # shellcheck disable=SC2086
+        hcp-plan fit --db "$db" --quiet ${choice%:*}
+        run hcp-plan predict --db "$db" --ranks gpu-x --q-len 2048 --kv-len 4096
+        [[ "$output" == *": ${choice#*:} ms "* ]]
+    done
+    run hcp-plan fit --db "$db" --host nobody --json
+    [ "$status" -eq 3 ]
+    [[ "$output" == "hcp-plan: no measured cell of that kind"* ]]
+}
+
+@test "twenty thousand scattered cells are fitted in seconds" {
+    awk 'BEGIN { print "device,limit,provider,mask,q_len,kv_len,time_ms"
+        for (q = 1; q <= 100; q++) for (k = 1; k <= 200; k++)
+            printf "gpu-x,mps:50,flash,full,%d,%d,%.6f\n", q * 120, k * 60, q * k / 1000 + 0.01 }' >"$csv"
+    import "$csv"
+    SECONDS=0
+    hcp-plan fit --db "$db" --quiet
+    [ "$SECONDS" -lt 15 ]
+}
+
+@test "a model fitted while rows came in is never taken for a newer one" {
+    head=device,limit,provider,mask,q_len,kv_len,time_ms,run_uid
+    rows() { for q in 512 1024 2048 4096; do echo "gpu-x,,flash,full,$q,4096,$((q * $1)),r$1"; done; }
+    { echo "$head"; rows 1; } >"$csv"
+    import "$csv"
+    for i in 2 3 4 5 6 7 8 9 10 11 12; do
+        { echo "$head"; rows $i; } >"$csv"
+        import "$csv" &
+        hcp-plan fit --db "$db" --quiet
+        wait
+        run hcp-plan predict --db "$db" --ranks gpu-x --q-len 1024 --kv-len 4096
+        before=$output
+        if [ "$status" -eq 0 ]; then
+            hcp-plan fit --db "$db" --quiet
+            run hcp-plan predict --db "$db" --ranks gpu-x --q-len 1024 --kv-len 4096
+            [ "$output" = "$before" ]
+        else
+            [[ "$output" == *"samples changed since the fit; run 'hcp-plan fit --db $db'" ]]
+        fi
+    done
 }
