@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times where nothing was measured: the regression, times the ratio measured /
+ * Times where nothing was measured: between measured neighbours on a line, as the table
+ * interpolates; without such neighbours the regression, times the ratio measured /
  * regression of the samples, near ones (in octaves of either length) weighing most.
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "fit/fit-internal.h"
+
+/* Neighbours further apart than this (ratio of their positions) say less about a node
+ * between them than the regression does. */
+static const double FILL_GAP = 16.5;
 
 struct spot {
     int64_t q, kv; /* tiles */
@@ -69,18 +75,80 @@ static double at(const struct fill *f, int64_t q, int64_t kv)
     return regression(f, q, kv) * (sum > 0 ? exp(ratio / sum) : 1.0);
 }
 
+/* Between the nearest nodes in `have` below and above on the same line (along_kv: of
+ * one q_len), linear like the table itself. gap: how far apart they are, as a ratio.
+ * 0 if there is none on one side. */
+static double between(const struct hcp_grid *g, const struct fill *f, const uint8_t *have,
+                      int i, int j, int along_kv, double *gap)
+{
+    size_t at[2] = {0, 0};
+    double pos[2] = {0, 0}, here;
+    int own = along_kv ? j : i, n = along_kv ? g->nkv : g->nq;
+    for (int side = 0; side < 2; side++) {
+        int k = own;
+        do {
+            k += side ? 1 : -1;
+            if (k < 0 || k >= n)
+                return 0.0;
+            at[side] = along_kv ? (size_t)i * (size_t)g->nkv + (size_t)k
+                                : (size_t)k * (size_t)g->nkv + (size_t)j;
+        } while (!have[at[side]]);
+        pos[side] = along_kv ? (double)g->kv[k] : hcp_wave_position(&f->axis, g->q[k]);
+    }
+    here = along_kv ? (double)g->kv[j] : hcp_wave_position(&f->axis, g->q[i]);
+    *gap = pos[1] / pos[0];
+    return g->ms[at[0]] +
+           (here - pos[0]) / (pos[1] - pos[0]) * (g->ms[at[1]] - g->ms[at[0]]);
+}
+
+/* The line of a scattered cell crosses lines that are measured: its other nodes get
+ * what the table says without it, so that a few odd cells cost no accuracy elsewhere.
+ * First between measured nodes, then between those and the ones just found. */
+static int fill_between(struct hcp_grid *g, const struct fill *f, uint8_t *have)
+{
+    size_t cells = (size_t)g->nq * (size_t)g->nkv;
+    uint8_t *found = malloc(cells + 1);
+    if (!found)
+        return -1;
+    for (int pass = 0; pass < 2; pass++) {
+        memcpy(found, have, cells);
+        for (int i = 0; i < g->nq; i++)
+            for (int j = 0; j < g->nkv; j++) {
+                size_t c = (size_t)i * (size_t)g->nkv + (size_t)j;
+                double q_gap = HUGE_VAL, kv_gap = HUGE_VAL;
+                if (have[c])
+                    continue;
+                double q = between(g, f, have, i, j, 0, &q_gap),
+                       kv = between(g, f, have, i, j, 1, &kv_gap);
+                if (q_gap > FILL_GAP && kv_gap > FILL_GAP)
+                    continue;
+                g->ms[c] = q_gap < kv_gap ? q : kv;
+                found[c] = 1;
+            }
+        memcpy(have, found, cells);
+    }
+    free(found);
+    return 0;
+}
+
 int hcp_grid_fill(struct hcp_grid *g, const struct hcp_samples *s,
                   const double coefficient[HCP_FULL_TERMS])
 {
-    struct fill f;
-    if (start(&f, s, coefficient))
-        return -1;
-    for (int i = 0; i < g->nq; i++)
+    size_t cells = (size_t)g->nq * (size_t)g->nkv;
+    uint8_t *have = malloc(cells + 1);
+    struct fill f = {0};
+    int code = have ? start(&f, s, coefficient) : -1;
+    if (!code) {
+        memcpy(have, g->known, cells);
+        code = fill_between(g, &f, have);
+    }
+    for (int i = 0; i < g->nq && !code; i++)
         for (int j = 0; j < g->nkv; j++)
-            if (!g->known[(size_t)i * (size_t)g->nkv + (size_t)j])
+            if (!have[(size_t)i * (size_t)g->nkv + (size_t)j])
                 g->ms[(size_t)i * (size_t)g->nkv + (size_t)j] = at(&f, g->q[i], g->kv[j]);
     free(f.spot);
-    return 0;
+    free(have);
+    return code;
 }
 
 int hcp_fill_residuals(const struct hcp_samples *s,

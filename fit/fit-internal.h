@@ -38,10 +38,11 @@ void hcp_note(char *note, size_t size, const char *format, ...)
 /* Measured cells on the axes they span. ms is 0 where nothing was measured. */
 struct hcp_grid {
     int nq, nkv;
+    int64_t tile_q, tile_kv;
     int64_t *q, *kv;        /* axes in tiles, ascending */
     double *ms;             /* [nq * nkv] */
     uint8_t *known;         /* 0 not measured, 1 off the tile's edge only, 2 on it */
-    struct hcp_sample *hit; /* raw cells whose median is their node's value */
+    struct hcp_sample *hit; /* cells whose time is their node's value */
     int n_hit, n_dropped;   /* dropped: cells on lines that did not fit the axes */
 };
 int hcp_grid_build(const struct hcp_sample *s, int n, int64_t tile_q, int64_t tile_kv,

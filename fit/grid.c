@@ -61,10 +61,20 @@ static int position(const int64_t *axis, int n, int64_t v)
     return p ? (int)(p - axis) : -1;
 }
 
+/* Value of a cell's node; 0 when its lines were dropped. */
+static double node_ms(const struct hcp_grid *g, const struct hcp_sample *s)
+{
+    int i = position(g->q, g->nq, hcp_tiles(s->q, g->tile_q, -1));
+    int j = position(g->kv, g->nkv, hcp_tiles(s->kv, g->tile_kv, -1));
+    return i < 0 || j < 0 ? 0.0 : g->ms[(size_t)i * (size_t)g->nkv + (size_t)j];
+}
+
 int hcp_grid_build(const struct hcp_sample *s, int n, int64_t tile_q, int64_t tile_kv,
                    struct hcp_grid *g, struct hcp_err *err)
 {
     memset(g, 0, sizeof *g);
+    g->tile_q = tile_q;
+    g->tile_kv = tile_kv;
     g->q = malloc((size_t)(n + 1) * sizeof *g->q);
     g->kv = malloc((size_t)(n + 1) * sizeof *g->kv);
     g->hit = malloc((size_t)(n + 1) * sizeof *g->hit);
@@ -100,8 +110,9 @@ int hcp_grid_build(const struct hcp_sample *s, int n, int64_t tile_q, int64_t ti
         int k = 0;
         double edge = 0.0;
         for (int b = a; b < n; b++) {
-            if (hcp_tiles(s[b].q, tile_q, -1) != g->q[i] ||
-                hcp_tiles(s[b].kv, tile_kv, -1) != g->kv[j])
+            if (hcp_tiles(s[b].q, tile_q, -1) != g->q[i])
+                break; /* sorted by q */
+            if (hcp_tiles(s[b].kv, tile_kv, -1) != g->kv[j])
                 continue;
             same[k++] = s[b].ms;
             if (s[b].q % tile_q == 0 && s[b].kv % tile_kv == 0)
@@ -110,12 +121,9 @@ int hcp_grid_build(const struct hcp_sample *s, int n, int64_t tile_q, int64_t ti
         g->ms[at] = edge > 0 ? edge : hcp_quantile(same, k, 0.5);
         g->known[at] = edge > 0 ? 2 : 1;
     }
-    for (int a = 0; a < n; a++) {
-        int i = position(g->q, g->nq, hcp_tiles(s[a].q, tile_q, -1));
-        int j = position(g->kv, g->nkv, hcp_tiles(s[a].kv, tile_kv, -1));
-        if (i >= 0 && j >= 0 && g->ms[(size_t)i * (size_t)g->nkv + (size_t)j] == s[a].ms)
+    for (int a = 0; a < n; a++)
+        if (node_ms(g, &s[a]) == s[a].ms)
             g->hit[g->n_hit++] = s[a];
-    }
     free(same);
     return HCP_OK;
 memory:
@@ -291,6 +299,12 @@ int hcp_grid_monotone(struct hcp_grid *g)
             if (*v < low)
                 *v = low;
         }
+    /* A hit is answered verbatim: a cell that moved is none. */
+    int hits = 0;
+    for (int h = 0; h < g->n_hit; h++)
+        if (node_ms(g, &g->hit[h]) == g->hit[h].ms)
+            g->hit[hits++] = g->hit[h];
+    g->n_hit = hits;
     moved = 0;
     for (int k = 0; k < n; k++)
         moved += g->ms[known[k].at] != was[known[k].at];

@@ -217,11 +217,10 @@ int hcp_waves_search(struct hcp_samples *s, int n, struct hcp_err *err)
 static int put_squares(const struct hcp_samples *s, struct hcp_fitted *out)
 {
     int64_t tile[HCP_AXIS_MAX];
-    double ms[HCP_AXIS_MAX], raw[HCP_AXIS_MAX];
+    double ms[HCP_AXIS_MAX];
     int n = squares(s, tile, ms);
     if (n == 0)
         return 0;
-    memcpy(raw, ms, sizeof raw);
     hcp_line_monotone(ms, n);
     double *axis = hcp_fitted_array(out, "s", (size_t)n);
     double *time = hcp_fitted_array(out, "s_ms", (size_t)n);
@@ -234,7 +233,7 @@ static int put_squares(const struct hcp_samples *s, struct hcp_fitted *out)
         for (int i = 0; i < s->n_square; i++)
             for (int k = 0; k < n; k++)
                 if (tile[k] == hcp_tiles(s->square[i].q, s->tile_q, -1) &&
-                    raw[k] == s->square[i].ms) {
+                    ms[k] == s->square[i].ms) {
                     if (hit)
                         hit[hits] = (double)s->square[i].q;
                     hits++;
@@ -306,8 +305,10 @@ int hcp_lut_fit(const struct hcp_samples *s, const double *fill, struct hcp_fitt
                      "%d of %d cells evened out: longer blocks measured faster", moved,
                      g.nq * g.nkv - filled);
         if (g.n_dropped)
-            hcp_note(note, note_size,
-                     "%d cells on lines of their own only guide the table", g.n_dropped);
+            hcp_note(
+                note, note_size,
+                "%d cells on lines that the table has no room for, they only guide it",
+                g.n_dropped);
         hcp_grid_free(&g);
     }
     failed |= hcp_lut_square_residuals(s, &list);

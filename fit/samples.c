@@ -54,21 +54,39 @@ static double cell_time(const struct hcp_cell *const *row, int n, double *scratc
     return hcp_quantile(scratch, used, 0.5);
 }
 
+static int by_q_then_kv(const void *x, const void *y)
+{
+    const struct hcp_sample *a = x, *b = y;
+    if (a->q != b->q)
+        return a->q < b->q ? -1 : 1;
+    return (a->kv > b->kv) - (a->kv < b->kv);
+}
+
+static int by_kv_then_q(const void *x, const void *y)
+{
+    const struct hcp_sample *a = x, *b = y;
+    if (a->kv != b->kv)
+        return a->kv < b->kv ? -1 : 1;
+    return (a->q > b->q) - (a->q < b->q);
+}
+
 /* Tile along one axis from cells a few per cent apart with the other length equal:
- * the largest candidate inside whose steps time stands still. 0: no such sweep. */
+ * the largest candidate inside whose steps time stands still. 0: no such sweep.
+ * s is sorted by the other length, then by this one: near cells are neighbours. */
 static int64_t find_tile(const struct hcp_sample *s, int n, int along_kv)
 {
     static const int64_t candidate[] = {256, 192, 128, 96, 64, 48, 32, 16};
     for (size_t c = 0; c < sizeof candidate / sizeof *candidate; c++) {
         int64_t tile = candidate[c];
-        int flat = 0, steep = 0, crossing = 0;
+        int64_t flat = 0, steep = 0, crossing = 0;
         for (int i = 0; i < n; i++)
-            for (int k = 0; k < n; k++) {
+            for (int k = i + 1; k < n; k++) {
                 int64_t a = along_kv ? s[i].kv : s[i].q, b = along_kv ? s[k].kv : s[k].q;
                 int64_t oa = along_kv ? s[i].q : s[i].kv,
                         ob = along_kv ? s[k].q : s[k].kv;
-                if (oa != ob || b <= a || (double)(b - a) < 0.05 * (double)a ||
-                    b - a >= tile)
+                if (oa != ob || b - a >= tile)
+                    break;
+                if ((double)(b - a) < 0.05 * (double)a)
                     continue;
                 if ((a - 1) / tile != (b - 1) / tile)
                     crossing++;
@@ -109,7 +127,11 @@ static void find_tiles(struct hcp_samples *s, const struct hcp_cell *const *row,
         int *known = kv ? &s->tile_kv_known : &s->tile_q_known;
         if (*known)
             continue;
+        if (!kv) /* sorted by q, then kv, but for this look */
+            qsort(s->full, (size_t)s->n_full, sizeof *s->full, by_kv_then_q);
         *tile = find_tile(s->full, s->n_full, kv);
+        if (!kv)
+            qsort(s->full, (size_t)s->n_full, sizeof *s->full, by_q_then_kv);
         *known = *tile > 0;
         if (*known)
             hcp_note(s->note, sizeof s->note, "%s tile %lld found in a fine sweep",
