@@ -280,7 +280,7 @@ static void explain(const struct hcp_sweep *run)
                 missing);
     if (failed > 0)
         fprintf(stderr,
-                "hcp-profile: %d cells failed; 'hcp-profile show --cells' says why, "
+                "hcp-profile: %d cells failed; 'hcp-profile show --failed' says why, "
                 "--retry-failed measures them again\n",
                 failed);
 }

@@ -3,6 +3,8 @@
 # shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
 # What comes in, goes out and is shown.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
     db=$BATS_TEST_TMPDIR/h.db
     csv=$BATS_TEST_TMPDIR/in.csv
@@ -103,6 +105,25 @@ field() {
     run hcp-profile show --db "$db" --origin measured
     [ "$status" -eq 3 ]
     [[ "$output" == *"no rows of '$db' match"* ]]
+}
+
+@test "show --failed: what failed and why" {
+    import nvidia-h200-sdpa
+    run --separate-stderr hcp-profile show --db "$db" --failed
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ "$stderr" = "no failed cell in '$db' among the rows asked for" ]
+    printf '%s,status,error,run_uid\n%s,ok,,r\n%s,failed,out of memory,r\n' "$head" "$row" "gpu-x,,flash,causal,64,64," |
+        import -
+    run hcp-profile show --db "$db" --failed
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 2 ]
+    [[ "${lines[0]}" == DEVICE*Q_LEN*KV_LEN*ERROR ]]
+    [[ "${lines[1]}" == gpu-x*whole*flash*causal*64*64*r*"out of memory" ]]
+    run hcp-profile show --db "$db" --failed --device nvidia-h200
+    [ "$output" = "no failed cell in '$db' among the rows asked for" ]
+    [ "$(hcp-profile show --db "$db" --failed --device nvidia-h200 --json 2>/dev/null)" = "[]" ]
+    [[ "$(hcp-profile show --db "$db" --failed --json)" == '[{'*'"error":"out of memory"'* ]]
 }
 
 @test "merge keeps both machines, counts no run twice, says what it did" {
