@@ -6,6 +6,13 @@
 #include "db/db-internal.h"
 #include "db/parse.h"
 
+/* A picosecond to eleven days: beyond is a unit mistake or a broken file. Weights of
+ * a fit (1/t^2) stay finite between them. */
+#define TIME_MS_MIN 1e-9
+#define TIME_MS_MAX 1e9
+/* No device of any name does more; several times the fastest data sheet (peak.c). */
+#define ANY_PEAK_TFLOPS 20000.0
+
 void hcp_cell_init(struct hcp_cell *cell)
 {
     memset(cell, 0, sizeof *cell);
@@ -172,6 +179,11 @@ static int check_times(const struct hcp_cell *cell, struct hcp_err *err)
                 return hcp_fail(err, HCP_FAILED,
                                 "%s %s is not a time; expected milliseconds above zero",
                                 chain[i][j].name, hcp_format_double(chain[i][j].ms, a));
+            if (chain[i][j].ms < TIME_MS_MIN || chain[i][j].ms > TIME_MS_MAX)
+                return hcp_fail(err, HCP_FAILED,
+                                "%s %s is out of range; expected %g to %g milliseconds",
+                                chain[i][j].name, hcp_format_double(chain[i][j].ms, a),
+                                TIME_MS_MIN, TIME_MS_MAX);
             if (last >= 0 && chain[i][last].ms > chain[i][j].ms)
                 return hcp_fail(err, HCP_FAILED, "%s %s is above %s %s",
                                 chain[i][last].name,
@@ -225,6 +237,8 @@ static int check_utilisation(const struct hcp_cell *cell, struct hcp_err *err)
                         hcp_format_double(peak, a));
     if (isnan(peak))
         peak = hcp_peak_tflops(cell->key.device, cell->key.dtype);
+    if (isnan(peak) && strcmp(cell->origin, "synthetic"))
+        peak = ANY_PEAK_TFLOPS;
     if (isnan(peak))
         return HCP_OK;
     if (cell->sm_seen > 0 && cell->sm_count > 0)

@@ -44,6 +44,13 @@ static int check_separator(const struct hcp_csv *csv, struct hcp_err *err)
         const char *name;
     } others[] = {{';', "';'"}, {'\t', "tabs"}};
 
+    for (size_t i = 0; i < csv->n; i++)
+        if (strchr(csv->fields[i], '\r'))
+            return hcp_fail(
+                err, HCP_FAILED,
+                "%s:%ld: lines end with a lone carriage return (old Mac text); "
+                "expected LF or CRLF",
+                csv->name, csv->line);
     for (size_t i = 0; csv->n == 1 && i < 2; i++)
         if (strchr(csv->fields[0], others[i].c))
             return hcp_fail(
@@ -52,6 +59,17 @@ static int check_separator(const struct hcp_csv *csv, struct hcp_err *err)
                 "in numbers",
                 csv->name, csv->line, others[i].name);
     return HCP_OK;
+}
+
+/* A required column is not there: perhaps under another spelling. */
+static int missing(const struct hcp_csv *csv, const char *name, const char *unknown,
+                   struct hcp_err *err)
+{
+    return hcp_fail(err, HCP_FAILED,
+                    "%s:%ld: column '%s' is missing; required are device, limit, "
+                    "provider, mask, q_len, kv_len, time_ms%s%s",
+                    csv->name, csv->line, name,
+                    *unknown ? "; there is, but not known: " : "", unknown);
 }
 
 /* Maps header fields to columns; -1 for ignored ones. */
@@ -83,10 +101,7 @@ static int read_header(const struct hcp_csv *csv, int ignore_unknown, int *map,
     /* A file of bandwidth rows alone needs no columns of cells. */
     for (int j = 0; j < (copies ? 2 : N_REQUIRED); j++)
         if (!found[j])
-            return hcp_fail(err, HCP_FAILED,
-                            "%s:%ld: column '%s' is missing; required are device, limit, "
-                            "provider, mask, q_len, kv_len, time_ms",
-                            csv->name, csv->line, required[j]);
+            return missing(csv, required[j], unknown, err);
     if (*unknown && !ignore_unknown)
         return hcp_fail(err, HCP_FAILED,
                         "%s:%ld: unknown column %s; hcp-db(5) lists the columns, "
@@ -293,6 +308,12 @@ int hcp_text_load(FILE *in, const char *name, enum hcp_text_format format,
                       name);
     if (!rc && format == HCP_TEXT_AUTO)
         format = detect(name, start);
+    if (!rc && format == HCP_TEXT_CSV && start[strspn(start, " \t\r\n")] == '[')
+        rc = hcp_fail(
+            err, HCP_FAILED,
+            "'%s' is a JSON array; expected CSV or JSON lines, one object a line "
+            "(jq -c '.[]' makes them)",
+            name);
     if (!rc)
         rc = format == HCP_TEXT_JSONL
                  ? hcp_text_load_jsonl(start, name, ignore_unknown, &result, err)

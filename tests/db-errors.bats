@@ -41,6 +41,14 @@ bats_require_minimum_version 1.5.0
     bad "in.csv:1: column 'time_ms' is missing; required are device, limit, provider, mask, q_len, kv_len, time_ms" \
         "${head%,time_ms}" "${row%,1.5}"
 }
+@test "a column in another spelling" {
+    bad "column 'limit' is missing; required are device, limit, provider, mask, q_len, kv_len, time_ms; there is, but not known: ' limit', ' mask'" \
+        "device, limit,provider, mask,q_len,kv_len,time_ms" "$row"
+}
+@test "line ends of an old Mac, a JSON array" {
+    bad "in.csv:1: lines end with a lone carriage return" "$head"$'\r'"$row"$'\r'
+    bad "is a JSON array; expected CSV or JSON lines, one object a line" '[{"device":"gpu-x"}]'
+}
 @test "an unknown column" {
     bad "in.csv:1: unknown column 'colour', 'taste'; hcp-db(5) lists the columns, --ignore-unknown leaves" \
         "$head,colour,taste" "$row,red,sweet"
@@ -55,6 +63,15 @@ bats_require_minimum_version 1.5.0
 @test "utilisation over 1: seconds for milliseconds" {
     bad "in.csv:3: utilisation is 46.3: 2.291e+04 TFLOP/s where the hardware's peak is 494.7; is time_ms in milliseconds" \
         "$head,sm_seen,sm_count" "$row,66,132" "${row%1.5}0.0015,66,132"
+}
+@test "utilisation over 1: a device nobody knows, seconds for milliseconds" {
+    bad "in.csv:2: utilisation is 1.1: 2.291e+04 TFLOP/s where the hardware's peak is 2e+04; is time_ms in milliseconds" \
+        "$head" "my-gpu,,flash,full,1024,2048,0.0015"
+}
+@test "times that are none" {
+    bad "in.csv:2: time_ms 1e+308 is out of range; expected 1e-09 to 1e+09 milliseconds" "$head" "${row%1.5}1e308"
+    bad "in.csv:2: time_ms 1e-300 is out of range" "$head" "${row%1.5}1e-300"
+    bad "in.csv:2: time_ms -0 is not a time" "$head" "${row%1.5}-0"
 }
 @test "utilisation over 1: the file's own peak" {
     bad "in.csv:2: utilisation is 2" "$head,peak_tflops" "${row/nvidia-h200/my-gpu},10"

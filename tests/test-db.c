@@ -30,7 +30,7 @@ static int compare(const struct hcp_cell *got, void *ctx)
 static void round_trip(void **state)
 {
     /* Values with 17 digits, integers, the smallest and large ones. */
-    double raw[] = {0.1, 1.0 / 3, 7, 4.9406564584124654e-324, 123456.78901234567};
+    double raw[] = {0.1, 1.0 / 3, 7, 1.0000000000000002e-9, 123456.78901234567};
     struct hcp_cell c = make_cell(1000, 64, 1.0 / 3);
     struct expected e = {&c, 0};
 
@@ -38,7 +38,7 @@ static void round_trip(void **state)
     c.raw_ms = raw;
     c.n_raw = c.samples = 5;
     c.outliers = 0;
-    c.min_ms = 4.9406564584124654e-324;
+    c.min_ms = 1.0000000000000002e-9;
     c.p75_ms = 7;
     c.max_ms = 123456.78901234567;
     c.ci_lo_ms = nextafter(1.0 / 3, 0);
@@ -189,7 +189,13 @@ static void utilisation_of_share(void **state)
     strcpy(c.mask, "causal"); /* half the work */
     put(db, &c);
     strcpy(c.key.device, "unheard-of");
-    c.time_ms = 1e-9;
+    c.time_ms = 0.02; /* 6,900 TFLOP/s of half the SMs: no data sheet says no */
+    put(db, &c);
+    c.time_ms = 0.01; /* 13,700: none ever will */
+    c.q_len = 4096;
+    assert_int_equal(hcp_db_put_cell(db, &c, &err), HCP_FAILED);
+    strcpy(c.origin, "synthetic");
+    strcpy(c.run_uid, "run-2");
     put(db, &c);
 }
 
