@@ -247,10 +247,10 @@ static int move(struct search *q, size_t from, size_t to, int64_t tiles)
     tokens = tiles * p->tile;
     if (from == to || tiles == 0 || !q->allowed[to] || q->best[to] + tokens > p->cap[to])
         return 0;
-    /* The receiver alone would need longer than the best plan: no need to look. Half
-     * its average cost a tile is a careful guess of what the move adds. */
+    /* The receiver alone would need longer than the best plan: no need to look. Nine
+     * tenths of its average cost a tile is a careful guess of what the move adds. */
     if (q->best[to] > 0 &&
-        q->busy[to] * (1 + 0.5 * (double)tokens / (double)q->best[to]) >= q->score.ms)
+        q->busy[to] * (1 + 0.9 * (double)tokens / (double)q->best[to]) >= q->score.ms)
         return 0;
     memcpy(q->cand, q->best, p->n * sizeof *q->cand);
     q->cand[from] -= tokens;
