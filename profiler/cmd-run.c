@@ -25,6 +25,7 @@ enum {
     OPT_FRESH,
     OPT_THROTTLED,
     OPT_NO_CUPTI,
+    OPT_WARM_UP,
     OPT_SEED
 };
 
@@ -65,6 +66,10 @@ static const struct argp_option options[] = {
     {"dry-run", 'n', NULL, 0, "Say what would run and how long it takes", 4},
     {"time-budget", OPT_BUDGET, "TIME", 0, "Measure what fits: 90s, 5m, 1h", 4},
     {"max-cell-time", OPT_MAX_CELL, "TIME", 0, "Leave out cells that take longer (12s)",
+     4},
+    {"warm-up", OPT_WARM_UP, "TIME", 0,
+     "Run a block untimed for this long first (0.025s); longer meets the sustained"
+     " clocks",
      4},
     {"retry-failed", OPT_RETRY, NULL, 0, "Measure cells again that failed before", 4},
     {"fresh", OPT_FRESH, NULL, 0, "A new run: measure again what is stored already", 4},
@@ -167,6 +172,8 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         return parse_duration(arg, "--time-budget", &r->time_budget_s, err);
     case OPT_MAX_CELL:
         return parse_duration(arg, "--max-cell-time", &r->max_cell_s, err);
+    case OPT_WARM_UP:
+        return parse_duration(arg, "--warm-up", &r->warmup_s, err);
     case OPT_SEED:
         return hcp_parse_int(arg, "--seed", 0, INT64_MAX, &r->seed, err);
     case 'n':
@@ -428,7 +435,7 @@ int cmd_run(int argc, char **argv)
     struct args a = {0};
     struct hcp_err err = {0};
     hcp_shape_defaults(&a.run.shape);
-    a.run.time_budget_s = a.run.max_cell_s = NAN;
+    a.run.time_budget_s = a.run.max_cell_s = a.run.warmup_s = NAN;
     a.run.seed = 1;
     if (argp_parse(&argp, argc, argv, 0, NULL, &a))
         return HCP_USAGE;

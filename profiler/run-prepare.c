@@ -308,6 +308,8 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     strcpy(run->key.dtype, shape->dtype);
     strcpy(run->key.phase, shape->phase);
     run->cost = preset->cost;
+    if (!isnan(options->warmup_s))
+        run->cost.warmup_s = options->warmup_s;
     run->max_cell_s =
         isnan(options->max_cell_s) ? preset->max_cell_s : options->max_cell_s;
     run->deadline_s = INFINITY;

@@ -25,6 +25,7 @@ struct hcp_run_options {
     int64_t max_len; /* 0: the device's preset */
     int64_t seed;
     double max_cell_s, time_budget_s; /* NaN: preset; INFINITY: none */
+    double warmup_s;                  /* NaN: preset */
     int dry_run, retry_failed, fresh, allow_throttled, no_cupti, json;
 };
 
