@@ -62,7 +62,8 @@ int cf_is_poison(const void *bytes, int64_t n);
 /* Elements from the first to the last of a strided tensor. */
 int64_t cf_extent(const int64_t stride[3], int64_t batch, int64_t heads, int64_t len,
                   int64_t head_dim);
-/* Q, K, V of a problem, allocated, filled from seed and uploaded. */
+/* Q, K, V of a problem, allocated, filled from seed and uploaded; NaN between padded
+ * rows. */
 int cf_make_inputs(cf_context *c, const hcp_attn_problem *p, cf_inputs kind,
                    uint64_t seed, cf_tensor qkv[3]);
 

@@ -126,6 +126,18 @@ static void fill_normal(const cf_context *c, void *dst, int64_t n, int32_t dtype
     }
 }
 
+/* NaN between the rows of a tensor whose tokens lie padded one after the other. */
+static void poison_gaps(void *host, const int64_t stride[3], int64_t batch, int64_t heads,
+                        int64_t len, int64_t head_dim, int64_t bytes)
+{
+    int64_t rows = batch * heads * len, gap = stride[2] - head_dim;
+    if (gap <= 0 || stride[1] != len * stride[2] || stride[0] != heads * stride[1])
+        return;
+    for (int64_t r = 0; r + 1 < rows; r++)
+        memset((char *)host + (r * stride[2] + head_dim) * bytes, CF_POISON,
+               (size_t)(gap * bytes));
+}
+
 int cf_make_inputs(cf_context *c, const hcp_attn_problem *p, cf_inputs kind,
                    uint64_t seed, cf_tensor qkv[3])
 {
@@ -135,15 +147,17 @@ int cf_make_inputs(cf_context *c, const hcp_attn_problem *p, cf_inputs kind,
                      ? 1
                      : (float)sqrt(CF_FAR_SCORE / (p->head_dim * fabs(p->scale)));
     for (int i = 0; i < 3; i++) {
-        int64_t n = cf_extent(stride[i], p->batch, i ? p->kv_heads : p->heads,
-                              i ? p->kv_len : p->q_len, p->head_dim);
-        int rc = cf_tensor_alloc(c, &qkv[i], n * hcp_dtype_bytes(p->dtype), 1);
+        int64_t heads = i ? p->kv_heads : p->heads, len = i ? p->kv_len : p->q_len;
+        int64_t bytes = hcp_dtype_bytes(p->dtype);
+        int64_t n = cf_extent(stride[i], p->batch, heads, len, p->head_dim);
+        int rc = cf_tensor_alloc(c, &qkv[i], n * bytes, 1);
         if (rc)
             return rc;
         int biased = kind != CF_NORMAL && i < 2;
         float mean = biased ? (kind == CF_LOW_SCORES && i == 1 ? -size : size) : 0;
         fill_normal(c, qkv[i].host, n, p->dtype, seed * 3 + (uint64_t)i, mean,
                     biased ? 0.1f * size : 1);
+        poison_gaps(qkv[i].host, stride[i], p->batch, heads, len, p->head_dim, bytes);
         rc = cf_upload(c, &qkv[i]);
         if (rc)
             return rc;

@@ -4,7 +4,8 @@
  * invariances of block attention, run through hcp_attention_* against fp64.
  *
  * Of each case every output element is checked to be written, finite and inside its
- * row (outputs are poisoned with NaN, gaps and margins must keep the poison), each
+ * row (outputs are poisoned with NaN, gaps and margins must keep the poison; those of
+ * the inputs are NaN too, so that what is read there shows), each
  * case runs twice (bitwise equal where the provider says DETERMINISTIC), and as many
  * rows as fit into a fixed amount of work are compared with fp64: all of a small
  * case; of a large one the edges of the mask and of tiles and a random sample.

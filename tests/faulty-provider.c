@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/dtype.h"
 #include "kernels/registry.h"
 #include "tests/faulty-provider.h"
 
@@ -110,6 +111,9 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
         last[dim] = 0;
     if (fault == FAULT_GAP && a.q_len > 1)
         row(plan, &a, 0, 0)[dim] = 0;
+    if (fault == FAULT_READS_GAP && p->dtype != HCP_FP32 && p->k_stride[2] > dim &&
+        a.kv_len > 1)
+        row(plan, &a, 0, 0)[0] += 0 * hcp_bf16_to_float(((const uint16_t *)a.k)[dim]);
     if (fault == FAULT_RANDOM)
         row(plan, &a, 0, 0)[0] *= ++counter % 2 ? 1 + 0x1p-23f : 1;
     if (habit(HABIT_LOG2))
