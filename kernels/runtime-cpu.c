@@ -96,6 +96,11 @@ static int cpu_merge(float *o, float *lse, const void *o_part, int32_t part_dtyp
 static int cpu_finish(const hcp_finish *job, void *stream)
 {
     (void)stream;
+    if (job->batch < 0 || job->heads < 0 || job->rows < 0 || job->head_dim < 0 ||
+        (!job->o && (job->part || job->accumulate)) || (job->part && !job->lse_part) ||
+        (job->o && job->lse_part && !job->part) ||
+        (job->part && !hcp_dtype_bytes(job->part_dtype)))
+        return HCP_RC_INVALID;
     hcp_finish_host(job);
     return HCP_RC_OK;
 }

@@ -237,6 +237,36 @@ static void finish_normalises(void **state)
     assert_true(out_lse[PITCH + 3] == -INFINITY && out[D + OUT * D + 4 * D + 1] == 0);
 }
 
+/* What contradicts itself is refused before memory is touched. */
+static void finish_refuses(void **state)
+{
+    (void)state;
+    float x[4] = {1, 2, 3, 4}, l[2] = {0}, part_l[2] = {0};
+    const hcp_finish good = {.batch = 1,
+                             .heads = 1,
+                             .rows = 2,
+                             .head_dim = 2,
+                             .o = x,
+                             .o_stride = {4, 4, 2},
+                             .lse = l,
+                             .lse_pitch = 2,
+                             .part = x,
+                             .part_dtype = HCP_FP32,
+                             .part_stride = {4, 4, 2},
+                             .lse_part = part_l,
+                             .part_pitch = 2};
+    const hcp_runtime *rt = hcp_runtime_cpu();
+    hcp_finish bad[6] = {good, good, good, good, good, good};
+    bad[0].rows = -1;
+    bad[1].o = NULL;
+    bad[2].lse_part = NULL;
+    bad[3].part = NULL;
+    bad[4].part_dtype = 9;
+    bad[5].o = NULL, bad[5].part = NULL, bad[5].accumulate = 1;
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(rt->finish(&bad[i], NULL), HCP_RC_INVALID);
+}
+
 /* Value of a small float format by its definition. */
 static double decode(uint32_t h, int mantissa_bits, int bias)
 {
@@ -328,6 +358,7 @@ int main(void)
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(partial_results_in_any_dtype),
         cmocka_unit_test(finish_normalises),
+        cmocka_unit_test(finish_refuses),
         cmocka_unit_test(half_width_types_are_exact),
         cmocka_unit_test(random_numbers_are_normal),
     };
