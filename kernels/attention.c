@@ -348,8 +348,10 @@ int hcp_attention_describe(const hcp_attention *a, char *text, size_t text_size)
 {
     char plan[256] = "nothing to run";
     int rc = HCP_RC_OK, merged = 0;
-    if (a->n_calls)
+    if (a->n_calls) {
+        snprintf(plan, sizeof plan, "%s", a->provider->name);
         rc = a->provider->describe(a->call[0].plan, plan, sizeof plan);
+    }
     for (int i = 0; i < a->n_calls; i++)
         merged |= a->problem.accumulate && !a->call[i].o_direct;
     snprintf(text, text_size, "%s%s%s", plan, a->n_calls == 2 ? ", in two calls" : "",
