@@ -150,12 +150,13 @@ static hcp_ring *without_slowest(const hcp_models *models, const struct problem_
             area / hcp_model_block_ms(ring->ranks[r].model[0], c->question.causal,
                                       c->question.seq_len, c->question.seq_len, NULL);
     for (size_t i = 0; i < k; i++) { /* of equal ranks the later goes first */
-        size_t slowest = MAX;
+        size_t slowest = 0;
 
-        for (size_t r = 0; r < c->n; r++)
-            if (!out[r] && (slowest == MAX || speed[r] <= speed[slowest]))
+        while (out[slowest])
+            slowest++;
+        for (size_t r = slowest; r < c->n; r++)
+            if (!out[r] && speed[r] <= speed[slowest])
                 slowest = r;
-        assert_true(slowest < MAX);
         out[slowest] = 1;
     }
     *left = 0;
