@@ -6,8 +6,10 @@
  * (tests/gpu-kernels). The heuristic wants some libcuda.so.1 to load; without a
  * driver the toolkit's stub does.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -235,6 +237,80 @@ static void test_failure_names_the_step(void **state)
     api->destroy_descriptor(target.device);
 }
 
+/* Handles of a library that is not there: who holds one, and how many there are. */
+struct fake_handle {
+    atomic_int held;
+    int device;
+};
+static atomic_int fake_made, fake_wrong;
+static _Thread_local int fake_device;
+
+static cudnnStatus_t fake_create(cudnnHandle_t *out)
+{
+    struct fake_handle *h = calloc(1, sizeof *h);
+    if (!h)
+        return CUDNN_STATUS_ALLOC_FAILED;
+    h->device = fake_device;
+    fake_made++;
+    *out = (cudnnHandle_t)h;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_destroy(cudnnHandle_t handle)
+{
+    fake_made--;
+    free(handle);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_set_stream(cudnnHandle_t handle, cudaStream_t stream)
+{
+    struct fake_handle *h = (struct fake_handle *)handle;
+    fake_wrong += stream != NULL || h->held != 1;
+    h->held = 0; /* the last that its holder does with it */
+    return CUDNN_STATUS_SUCCESS;
+}
+
+enum { THREADS = 8, HOLD = 6, ROUNDS = 300, FIRST_DEVICE = 1000 };
+
+static const hcp_cudnn_api fake = {
+    .create = fake_create, .destroy = fake_destroy, .set_stream = fake_set_stream};
+
+static void *take_and_give(void *arg)
+{
+    unsigned random = (unsigned)(uintptr_t)arg;
+    cudnnHandle_t mine[HOLD];
+    for (int round = 0; round < ROUNDS; round++) {
+        random = random * 1664525u + 1013904223u;
+        int n = 1 + (int)(random >> 16) % HOLD;
+        fake_device = FIRST_DEVICE + round % 2;
+        for (int i = 0; i < n; i++) {
+            hcp_cudnn_take_handle(&fake, fake_device, &mine[i]);
+            struct fake_handle *h = (struct fake_handle *)mine[i];
+            fake_wrong += atomic_fetch_add(&h->held, 1) != 0 || h->device != fake_device;
+        }
+        for (int i = 0; i < n; i++)
+            hcp_cudnn_give_handle(&fake, fake_device, mine[i]);
+    }
+    return NULL;
+}
+
+/* Eight threads and two devices: a handle has one holder, of its own device, and what
+ * nobody holds does not pile up. */
+static void test_handles_have_one_holder(void **state)
+{
+    pthread_t thread[THREADS];
+    (void)state;
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(
+            pthread_create(&thread[i], NULL, take_and_give, (void *)(uintptr_t)(i + 1)),
+            0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    assert_int_equal(fake_wrong, 0);
+    assert_true(fake_made > 0 && fake_made <= 16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_query_of_one),
         cmocka_unit_test(test_heuristic_names_engines),
         cmocka_unit_test(test_failure_names_the_step),
+        cmocka_unit_test(test_handles_have_one_holder), /* leaves fakes: the last */
     };
     return cmocka_run_group_tests_name("cudnn-graph", tests, NULL, NULL);
 }
