@@ -140,7 +140,7 @@ static void check_plan(const struct problem_case *c, const hcp_ring *ring,
 static hcp_ring *without_slowest(const hcp_models *models, const struct problem_case *c,
                                  const hcp_ring *ring, size_t k, size_t *left)
 {
-    double speed[MAX], s = (double)c->question.seq_len;
+    double speed[MAX] = {0}, s = (double)c->question.seq_len;
     double area = c->question.causal ? s * (s + 1) / 2 : s * s;
     int which[MAX], out[MAX] = {0};
     int64_t caps[MAX];
