@@ -47,8 +47,16 @@ static int has_no_tables(const char *path)
     return blank;
 }
 
-static int inspect(const char *path, int *what, uint32_t *version, struct hcp_err *err)
+struct found {
+    int what;
+    uint32_t version;
+    int wal; /* write-ahead logging: another program has switched it on */
+};
+
+static int inspect(const char *path, struct found *found, struct hcp_err *err)
 {
+    uint32_t *version = &found->version;
+    int *what = &found->what;
     unsigned char head[HEADER_BYTES];
     struct stat st;
     size_t n;
@@ -84,6 +92,7 @@ static int inspect(const char *path, int *what, uint32_t *version, struct hcp_er
             err, HCP_FAILED,
             "'%s' is damaged: cut off after %zu bytes; restore it from a copy", path, n);
     *what = FILE_OURS;
+    found->wal = head[18] == 2;
     *version = be32(head + 60);
     if (be32(head + 68) != HCP_APPLICATION_ID) {
         if (be32(head + 68) || *version || !has_no_tables(path))
@@ -203,6 +212,8 @@ static int quick_check(hcp_db *db, struct hcp_err *err)
         return hcp_db_sql_error(db, rc, "read", err);
     }
     text = (const char *)sqlite3_column_text(s, 0);
+    if (text && !strncmp(text, "*** in database main ***\n", 25))
+        text += 25;
     rc = HCP_OK;
     if (!text || strcmp(text, "ok"))
         rc = hcp_fail(err, HCP_FAILED,
@@ -240,10 +251,19 @@ static int connect_to(const char *path, int sqlite_flags, hcp_db **out,
     return HCP_OK;
 }
 
-static int bring_up(hcp_db *db, int what, int flags, struct hcp_err *err)
+static int bring_up(hcp_db *db, const struct found *found, int flags, struct hcp_err *err)
 {
     int64_t version = 0;
-    int rc = pragma_int(db, "PRAGMA user_version", &version, err);
+    int what = found->what, rc;
+
+    /* Write-ahead logging does not work on network file systems and makes readers
+     * write. Where another program has the file open it stays until the next time. */
+    if ((flags & HCP_DB_WRITE) && found->wal) {
+        sqlite3_busy_timeout(db->handle, 0);
+        sqlite3_exec(db->handle, "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
+        sqlite3_busy_timeout(db->handle, BUSY_TIMEOUT_MS);
+    }
+    rc = pragma_int(db, "PRAGMA user_version", &version, err);
 
     if (rc)
         return rc;
@@ -260,15 +280,18 @@ static int bring_up(hcp_db *db, int what, int flags, struct hcp_err *err)
 }
 
 /* A reader of a file that only a writer can make readable: a killed process left a
- * journal to roll back, or the schema is older than this program. */
-static int prepare_for_reader(const char *path, uint32_t version, struct hcp_err *err)
+ * journal to roll back, the schema is older than this program, or another program has
+ * switched write-ahead logging on. */
+static int prepare_for_reader(const char *path, const struct found *found,
+                              struct hcp_err *err)
 {
     char journal[4096];
     hcp_db *db = NULL;
+    uint32_t version = found->version;
     int old = version < (uint32_t)hcp_n_schema_steps, rc;
 
     snprintf(journal, sizeof journal, "%s-journal", path);
-    if (!old && access(journal, F_OK))
+    if (!old && !found->wal && access(journal, F_OK))
         return HCP_OK;
     rc = check_writable(path, 1, err);
     if (rc && old)
@@ -277,6 +300,14 @@ static int prepare_for_reader(const char *path, uint32_t version, struct hcp_err
             "'%s' has the older schema version %u and must be updated to %d, but "
             "is not writable; make a writable copy",
             path, (unsigned)version, hcp_n_schema_steps);
+    if (rc && found->wal)
+        return hcp_fail(
+            err, HCP_FAILED,
+            "'%s' is in write-ahead mode, whose readers have to write, and is not "
+            "writable; switch it off with 'sqlite3 %s \"PRAGMA journal_mode=delete\"' "
+            "where "
+            "it is, or make a writable copy",
+            path, path);
     if (rc)
         return HCP_OK; /* SQLite itself says whether that journal matters */
     rc = hcp_db_open(path, HCP_DB_WRITE, &db, err);
@@ -286,18 +317,18 @@ static int prepare_for_reader(const char *path, uint32_t version, struct hcp_err
 
 int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err)
 {
-    int write = flags & HCP_DB_WRITE, what = FILE_MISSING, rc;
-    uint32_t version = 0;
+    int write = flags & HCP_DB_WRITE, rc;
+    struct found found = {.what = FILE_MISSING};
     hcp_db *db = NULL;
 
     if (!path || !*path)
         return hcp_fail(err, HCP_USAGE, "the database name is empty; give --db FILE");
-    if ((rc = inspect(path, &what, &version, err)) ||
-        (rc = refuse_absent(path, what, flags, err)))
+    if ((rc = inspect(path, &found, err)) ||
+        (rc = refuse_absent(path, found.what, flags, err)))
         return rc;
-    if (write && (rc = check_writable(path, what != FILE_MISSING, err)))
+    if (write && (rc = check_writable(path, found.what != FILE_MISSING, err)))
         return rc;
-    if (!write && (rc = prepare_for_reader(path, version, err)))
+    if (!write && (rc = prepare_for_reader(path, &found, err)))
         return rc;
     rc = connect_to(
         path, write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY,
@@ -305,7 +336,7 @@ int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err)
     if (rc)
         return rc;
     db->flags = flags;
-    rc = bring_up(db, what, flags, err);
+    rc = bring_up(db, &found, flags, err);
     if (rc) {
         hcp_db_close(db);
         return rc;

@@ -186,6 +186,17 @@ bats_require_minimum_version 1.5.0
     refuse 1 "is not a regular file" hcp-profile import --db "$BATS_TEST_TMPDIR" nvidia-h200-sdpa
 }
 
+@test "write-ahead logging switched on by another program" {
+    command -v sqlite3 >/dev/null || skip "no sqlite3 program"
+    hcp-profile import --db "$db" nvidia-h200-sdpa
+    sqlite3 "$db" 'PRAGMA journal_mode=wal'
+    # in use there: both go on
+    sqlite3 "$db" 'BEGIN' 'SELECT count(*) FROM cell' ".shell hcp-profile show --db $db >$db.out" 'COMMIT'
+    grep -q nvidia-h200 "$db.out"
+    hcp-profile show --db "$db" >/dev/null
+    [ "$(sqlite3 "$db" 'PRAGMA journal_mode')" = delete ]
+}
+
 @test "read-only file and directory" {
     [ "$(id -u)" -ne 0 ] || command -v setpriv >/dev/null || skip "root may write anywhere and there is no setpriv"
     as_user=()
