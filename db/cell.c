@@ -123,7 +123,11 @@ static int check_shape(const struct hcp_cell *cell, struct hcp_err *err)
     if (!rc)
         rc = check_range("kv_len", cell->kv_len, 1, HCP_LEN_LIMIT, err);
     if (!rc)
-        rc = check_range("batch", k->batch, 1, INT32_MAX, err);
+        rc = check_range("tile_q", cell->tile_q, 0, HCP_TILE_LIMIT, err);
+    if (!rc)
+        rc = check_range("tile_kv", cell->tile_kv, 0, HCP_TILE_LIMIT, err);
+    if (!rc)
+        rc = check_range("batch", k->batch, 1, 1 << 20, err);
     if (!rc)
         rc = check_range("heads", k->heads, 1, 65536, err);
     if (!rc)

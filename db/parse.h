@@ -13,6 +13,8 @@
 /* Longest sequence accepted anywhere, in tokens; equals HCP_MAX_LEN of
  * kernels/geometry.h, which db/ may not include. */
 #define HCP_LEN_LIMIT ((int64_t)1 << 30)
+/* Largest tile of a kernel that a model takes, in tokens. */
+#define HCP_TILE_LIMIT ((int64_t)1 << 20)
 
 /* "4096", "64K", "1M", "1G" (powers of two; k m g too) -> tokens in
  * [min, HCP_LEN_LIMIT]. Anything else: HCP_USAGE and what was wrong. */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include "fit/fit-internal.h"
 
+enum { WAVES_MAX = 1 << 20 }; /* what a model's "shape" takes */
+
 void hcp_note(char *note, size_t size, const char *format, ...)
 {
     size_t used = strlen(note);
@@ -210,6 +212,11 @@ int hcp_samples_build(const struct hcp_cell *cells, size_t n, const struct hcp_k
     out->waves.ctas =
         (int64_t)(key->batch > 0 ? key->batch : 1) * (key->heads > 0 ? key->heads : 1);
     out->waves.rho = 0.5;
+    /* far more blocks than SMs, or than there are: no waves to count */
+    if (out->waves.ctas > WAVES_MAX)
+        out->waves.ctas = 0;
+    if (out->waves.sm > WAVES_MAX)
+        out->waves.sm = 0;
     find_tiles(out, row, used);
     free(row);
     free(scratch);

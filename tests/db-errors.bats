@@ -99,6 +99,10 @@ bats_require_minimum_version 1.5.0
     bad "in.csv:2: column kv_len: is empty; a value is required" "$head" "${row/2048/}"
     bad "in.csv:2: column kv_len: kv_len '1e3' is not a whole number" "$head" "${row/2048/1e3}"
 }
+@test "tiles that no kernel has" {
+    bad "in.csv:2: column tile_q: tile_q '1073741824' is out of range; allowed: 1 to 1048576" "$head,tile_q" "$row,1073741824"
+    bad "in.csv:2: column tile_kv: tile_kv '0' is out of range" "$head,tile_kv" "$row,0"
+}
 @test "words and names" {
     bad "in.csv:2: mask 'band' is not known; expected full or causal" "$head" "${row/full/band}"
     bad "in.csv:2: device 'NVIDIA H200': 'N' is not allowed" "$head" "${row/nvidia-h200/NVIDIA H200}"

@@ -122,6 +122,15 @@ count() { grep -o -- "$1" <<<"$output" | wc -l; }
     [[ "$output" == "hcp-plan: no measured cell of that kind"* ]]
 }
 
+@test "every model that is stored can be used: huge batches and SM counts" {
+    printf 'device,limit,provider,mask,q_len,kv_len,time_ms,batch,heads,kv_heads,sm_seen,tile_q,origin\n' >"$csv"
+    printf 'gpu-x,,flash,full,%d,4096,%d,1048576,65536,1,2147483647,512,synthetic\n' 512 1 1024 2 2048 4 >>"$csv"
+    import "$csv"
+    hcp-plan fit --db "$db" --quiet
+    run hcp-plan predict --db "$db" --ranks gpu-x --batch 1048576 --heads 65536 --kv-heads 1 --q-len 2048 --kv-len 4096
+    [[ "$output" == *": 4 ms "* ]]
+}
+
 @test "twenty thousand scattered cells are fitted in seconds" {
     awk 'BEGIN { print "device,limit,provider,mask,q_len,kv_len,time_ms"
         for (q = 1; q <= 100; q++) for (k = 1; k <= 200; k++)
