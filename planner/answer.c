@@ -61,7 +61,8 @@ hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *
                    &kv_min, &kv_max);
     return plan_fail(
         text, text_size, HCP_STATUS_OUTSIDE,
-        "%lld block times lie outside the measured lengths, the first: %s q_len %lld, "
+        "this needs block times outside the measured lengths (%lld), first %s q_len "
+        "%lld, "
         "kv_len %lld on '%s%s%s' (rank %zu; measured q_len %lld..%lld, kv_len "
         "%lld..%lld); run 'hcp-profile run --db %s' with lengths up to %lld on that "
         "machine, then 'hcp-plan fit --db %s'; or allow extrapolation (--extrapolate)",

@@ -57,14 +57,14 @@ extern "C" {
 /* What a call returns. Numbers are stable. */
 typedef enum hcp_status {
     HCP_STATUS_OK = 0,
-    HCP_STATUS_INVALID = 1,     /* an argument is wrong: a bug or a usage error */
-    HCP_STATUS_SPACE = 2,       /* workspace or array too small; text says the size */
-    HCP_STATUS_IO = 3,          /* the database cannot be opened or read */
-    HCP_STATUS_NO_MODEL = 4,    /* nothing measured or fitted for a rank */
-    HCP_STATUS_STALE = 5,       /* samples changed after the model was fitted */
-    HCP_STATUS_OUTSIDE = 6,     /* a block lies outside the measured lengths */
-    HCP_STATUS_INFEASIBLE = 7,  /* the memory caps cannot hold the sequence */
-    HCP_STATUS_FORMAT = 8,      /* a plan's text is damaged or inconsistent */
+    HCP_STATUS_INVALID = 1,    /* an argument is wrong: a bug or a usage error */
+    HCP_STATUS_SPACE = 2,      /* workspace or array too small; text says the size */
+    HCP_STATUS_IO = 3,         /* the database cannot be opened or read */
+    HCP_STATUS_NO_MODEL = 4,   /* nothing measured or fitted for a rank */
+    HCP_STATUS_STALE = 5,      /* samples changed after the model was fitted */
+    HCP_STATUS_OUTSIDE = 6,    /* a block lies outside the measured lengths */
+    HCP_STATUS_INFEASIBLE = 7, /* the memory caps cannot hold the sequence */
+    HCP_STATUS_FORMAT = 8,     /* a plan's text is damaged or inconsistent */
     HCP_STATUS_NO_MEMORY = 9
 } hcp_status;
 
@@ -83,8 +83,9 @@ typedef enum hcp_strategy {
 /* Which tokens a rank with a given number of tokens holds. Under a full mask all
  * layouts cost the same. */
 typedef enum hcp_layout {
-    HCP_LAYOUT_AUTO = 0,       /* best: the fastest; others: zigzag under a causal mask,
-                                  contiguous under a full one */
+    HCP_LAYOUT_AUTO = 0,       /* best: the fastest, of those inside the measured
+                                  lengths unless told to extrapolate; others: zigzag
+                                  under a causal mask, contiguous under a full one */
     HCP_LAYOUT_CONTIGUOUS = 1, /* one run of tokens, ranks in order */
     HCP_LAYOUT_ZIGZAG = 2,     /* the r-th chunk from the front (half of the share,
                                   rounded up) and the r-th from the back */

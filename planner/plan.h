@@ -135,6 +135,18 @@ struct ring_arrays { /* [m] each; history [MAX_BUFFERS + 1][m] */
     double *ready, *ready_next, *link_free, *history, *step_ms;
 };
 
+enum {              /* who uses which of the tokens arrays */
+       TOK_START,   /* search: iteration */
+       TOK_CAND,    /* search: move under trial */
+       TOK_CUR,     /* strategies: the solver's result */
+       TOK_OTHER,   /* strategies: a split by rule, a drop set under trial */
+       TOK_DROP,    /* strategies: best drop set */
+       TOK_PLAN,    /* strategies: the answer */
+       TOK_KEPT,    /* strategies: the answer of the layouts before */
+       TOK_UNKNOWN, /* strategies: best of those that need unmeasured lengths */
+       TOK_COUNT
+};
+
 struct scratch {
     struct memo memo;
     struct active act;
@@ -149,16 +161,7 @@ struct scratch {
     int64_t *cap, *areas;
     int32_t *order, *slow_order; /* [n]; slow_order: slowest rank first */
     uint8_t *allowed;
-    int64_t *tokens[6]; /* [n] each */
-};
-
-enum {                /* who uses which tokens array */
-       TOK_START = 0, /* search: iteration */
-       TOK_CAND = 1,  /* search: move under trial */
-       TOK_CUR = 2,   /* solver's result */
-       TOK_OTHER = 3, /* strategies: candidate */
-       TOK_DROP = 4,  /* strategies: best drop set */
-       TOK_PLAN = 5   /* strategies: the answer */
+    int64_t *tokens[TOK_COUNT]; /* [n] each */
 };
 
 /* api.c: text helper; returns status. */

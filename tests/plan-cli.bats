@@ -225,6 +225,18 @@ less_equal() { # A B SLACK
     [[ "$output" == *"outside the measured lengths"* ]]
 }
 
+@test "best takes a layout whose block times are measured" {
+    # Contiguous would be a little faster, with a share longer than anything measured.
+    two='nvidia-h200@mps:100,nvidia-h200@mps:50'
+    hcp-plan split --ranks "$two" --seq-len 100000 --mask causal --json >auto.json
+    grep -q '"layout":"zigzag"' auto.json
+    hcp-plan split --ranks "$two" --seq-len 100000 --mask causal --extrapolate --json >any.json
+    grep -q '"layout":"contiguous"' any.json
+    less_equal "$(field makespan_ms any.json)" "$(field makespan_ms auto.json)"
+    run hcp-plan split --ranks "$two" --seq-len 100000 --mask causal --layout contiguous
+    [ "$status" -eq 3 ]
+}
+
 @test "disk full while printing is an error" {
     [ -w /dev/full ] || skip "no /dev/full"
     run bash -c "hcp-plan split --ranks '$R' --seq-len 64K --json >/dev/full"
