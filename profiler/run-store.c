@@ -145,6 +145,29 @@ static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f,
     strcpy(row->note, f->note);
 }
 
+/* One transaction a cell. Cells that took no time to get, replayed or computed, share
+ * one for up to 0.2 s: a disk takes longer than they do. */
+static int put(struct hcp_sweep *run, const struct hcp_cell *row, struct hcp_err *err)
+{
+    int rc = HCP_OK;
+    if (!run->ops->in_worker && run->batch_began_s == 0) {
+        rc = hcp_db_begin(run->db, err);
+        run->batch_began_s = hcp_now_s();
+    }
+    if (rc == HCP_OK)
+        rc = hcp_db_put_cell(run->db, row, err);
+    if (rc == HCP_OK && run->batch_began_s > 0 && hcp_now_s() - run->batch_began_s > 0.2)
+        rc = hcp_run_flush(run, err);
+    return rc;
+}
+
+int hcp_run_flush(struct hcp_sweep *run, struct hcp_err *err)
+{
+    int open = run->batch_began_s > 0;
+    run->batch_began_s = 0;
+    return open ? hcp_db_commit(run->db, err) : HCP_OK;
+}
+
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
                   struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
                   double *samples, const char *error, struct hcp_err *err)
@@ -186,7 +209,7 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
     }
     if (!error)
         note_order(level, cell, &row);
-    int rc = hcp_db_put_cell(run->db, &row, err);
+    int rc = put(run, &row, err);
     if (rc != HCP_OK)
         return rc;
     cell->state = error ? HCP_CELL_BAD : HCP_CELL_OK;

@@ -255,6 +255,9 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
         for (size_t i = 0; i < n; i++)
             free(chunk[i].samples);
     }
+    struct hcp_err ignored; /* the first failure is the one to tell */
+    int flushed = hcp_run_flush(run, rc == HCP_OK ? err : &ignored);
+    rc = rc == HCP_OK ? flushed : rc;
     level->wall_s += hcp_now_s() - start;
     if (device)
         device->ops->close(device);

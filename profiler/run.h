@@ -57,6 +57,7 @@ struct hcp_sweep {
     double slip;                   /* cells take this times what they are expected to */
     double max_cell_s, deadline_s; /* deadline on hcp_now_s's clock */
     hcp_db *db;                    /* NULL: dry run without a database */
+    double batch_began_s;          /* > 0: a transaction is open since then */
     hcp_mps *mps;
     struct hcp_progress progress;
     char note[1100]; /* what the user should know before it starts; "" */
@@ -103,6 +104,9 @@ int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err);
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
                   struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
                   double *samples, const char *error, struct hcp_err *err);
+
+/* Commits cells that are not committed yet. */
+int hcp_run_flush(struct hcp_sweep *run, struct hcp_err *err);
 
 /* ---- run-report.c ------------------------------------------------------- */
 

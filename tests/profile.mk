@@ -23,6 +23,8 @@ tests_plugin_faulty_la_LIBADD = $(LIBM)
 $(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
 
 EXTRA_DIST += tests/fake-mps-control
-dist_check_SCRIPTS += tests/profile-run.bats tests/profile-errors.bats tests/gpu-profile.sh
-TESTS += tests/profile-run.bats tests/profile-errors.bats tests/gpu-profile.sh
+profiler_scripts = tests/profile-run.bats tests/profile-errors.bats tests/profile-man.sh \
+	tests/gpu-profile.sh
+dist_check_SCRIPTS += $(profiler_scripts)
+TESTS += $(profiler_scripts)
 GPU_TESTS += tests/gpu-profile.sh

@@ -1,0 +1,62 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# hcp-profile(1) says what the program says: every option of --help is in the page and
+# the other way round, every column of its tables is explained, its examples run.
+set -u
+: "${top_srcdir:?}" "${top_builddir:?}"
+tmp=$(mktemp -d) || exit 99
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' INT TERM
+page=$top_srcdir/man/hcp-profile.1
+LC_ALL=C
+export LC_ALL
+unset HCP_DB
+
+echo 1..4
+n=0
+check() # name, file with what is wrong (empty: nothing)
+{
+    n=$((n + 1))
+    if test -s "$2"; then
+        echo "not ok $n - $1"
+        sed 's/^/# /' "$2"
+    else
+        echo "ok $n - $1"
+    fi
+}
+
+for c in devices run show export import merge; do
+    hcp-profile $c --help
+done | grep -o -e '--[a-z][a-z-]*' | sort -u >"$tmp/help"
+sed -e '/^\.Sh EXAMPLES/q' -e '/^\.B[dl]/d' "$page" | tr ' ' '\n' | grep -x -e '-[a-z?][a-z-]*' |
+    sed 's/^/-/' | grep -e '--..' | sort -u >"$tmp/page"
+comm -23 "$tmp/help" "$tmp/page" >"$tmp/bad"
+grep -v -x -F -e '--version' "$tmp/page" | comm -13 "$tmp/help" - >>"$tmp/bad"
+check "options of --help and of the page are the same" "$tmp/bad"
+
+cd "$tmp" || exit 99
+sed -n 's/^\.It //p' "$page" >items
+hcp-profile run --db c.db --device synthetic:name=toy --levels 10 --max-len 256 2>/dev/null |
+    head -n 1 | tr 'A-Z ' 'a-z\n' | grep . >columns
+hcp-profile devices 2>/dev/null | grep -i -E '^(device|limit) ' |
+    sed 's/  */ /g; s/VENDOR.S NAME//; s/WHAT WAS SEEN//' | tr 'A-Z ' 'a-z\n' | grep . >>columns
+sort -u columns | grep -v -x -F -f items >bad
+test "$(wc -l <columns)" -gt 20 || echo "only $(wc -l <columns) columns seen" >bad
+check "every column is explained" bad
+
+# The examples, but for those that need a GPU, minutes, or somebody's kernel.
+sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/s/^\.Dl //p' "$page" >examples
+grep -v -e '--device cuda' -e 'run --db h.db$' -e 'my-kernel' examples >runnable
+: >bad
+while read -r example; do
+    sh -c "$example" >said 2>&1 </dev/null || { echo "$example" && cat said; } >>bad
+done <runnable
+test "$(wc -l <runnable)" -ge 6 || echo "only $(wc -l <runnable) examples" >>bad
+check "the page's examples run" bad
+
+if command -v mandoc >/dev/null; then
+    mandoc -T lint "$page" 2>&1 | grep -v -e 'referenced manual' -e 'outdated mandoc.db' >bad
+    check "mandoc has nothing to say" bad
+else
+    echo "ok 4 - mandoc has nothing to say # SKIP no mandoc"
+fi
