@@ -39,12 +39,31 @@ static void note_call(void *ctx, int64_t q_len, int64_t kv_len)
     note(ctx, 0, q_len, kv_len);
 }
 
+const char *answer_lengths(int causal, int64_t q_len, int64_t kv_len, int longer,
+                           char out[64])
+{
+    int64_t longest = 1;
+
+    if (longer) {
+        while (longest < q_len || longest < kv_len)
+            longest *= 2; /* the profiler's lengths are powers of two */
+        snprintf(out, 64, "--max-len %lld", (long long)longest);
+    } else if (causal) {
+        snprintf(out, 64, "--causal-lens %lld", (long long)q_len);
+    } else {
+        snprintf(out, 64, "--q-lens %lld --kv-lens %lld", (long long)q_len,
+                 (long long)kv_len);
+    }
+    return out;
+}
+
 hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *text,
                           size_t text_size)
 {
     struct gap gap = {.p = p};
     const hcp_rank *spec;
     int64_t q_min, q_max, kv_min, kv_max;
+    char lengths[64];
 
     for (size_t r = 0; r < p->n; r++) {
         if (tokens[r] == 0)
@@ -64,13 +83,16 @@ hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *
         "this needs block times outside the measured lengths (%lld), first %s q_len "
         "%lld, "
         "kv_len %lld on '%s%s%s' (rank %zu; measured q_len %lld..%lld, kv_len "
-        "%lld..%lld); run 'hcp-profile run --db %s' with lengths up to %lld on that "
-        "machine, then 'hcp-plan fit --db %s'; or allow extrapolation (--extrapolate)",
+        "%lld..%lld); run 'hcp-profile run --db %s%s%s %s' on that machine, then "
+        "'hcp-plan "
+        "fit --db %s'; or allow extrapolation (--extrapolate)",
         (long long)gap.n, gap.causal_first ? "causal" : "full", (long long)gap.q_first,
         (long long)gap.kv_first, spec->device, spec->limit[0] ? "@" : "", spec->limit,
         gap.rank_first, (long long)q_min, (long long)q_max, (long long)kv_min,
-        (long long)kv_max, p->ring->models->path,
-        (long long)(gap.q_most > gap.kv_most ? gap.q_most : gap.kv_most),
+        (long long)kv_max, p->ring->models->path, spec->limit[0] ? " --limits " : "",
+        spec->limit,
+        answer_lengths(gap.causal_first, gap.q_most, gap.kv_most,
+                       gap.q_first > q_max || gap.kv_first > kv_max, lengths),
         p->ring->models->path);
 }
 

@@ -264,6 +264,7 @@ hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind k
     const struct bound_rank *b;
     const hcp_model *model;
     hcp_model_source source;
+    char lengths[64];
     double ms, lo, hi;
     int64_t q_min, q_max, kv_min, kv_max;
 
@@ -289,11 +290,14 @@ hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind k
             text, text_size, HCP_STATUS_OUTSIDE,
             "%s q_len %lld, kv_len %lld on '%s%s%s' is outside the measured "
             "lengths (q_len %lld..%lld, kv_len %lld..%lld); run 'hcp-profile "
-            "run --db %s' with that length on that machine, then 'hcp-plan "
-            "fit --db %s'; or allow extrapolation (--extrapolate)",
+            "run --db %s%s%s %s' on that machine, then 'hcp-plan fit --db %s'; or allow "
+            "extrapolation (--extrapolate)",
             causal ? "causal" : "full", (long long)q_len, (long long)kv_len,
             b->spec.device, b->spec.limit[0] ? "@" : "", b->spec.limit, (long long)q_min,
             (long long)q_max, (long long)kv_min, (long long)kv_max, ring->models->path,
+            b->spec.limit[0] ? " --limits " : "", b->spec.limit,
+            answer_lengths(causal, q_len, kv_len, q_len > q_max || kv_len > kv_max,
+                           lengths),
             ring->models->path);
     }
     hcp_model_error(model, causal != 0, q_len, kv_len, &lo, &hi);

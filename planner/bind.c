@@ -135,9 +135,10 @@ static hcp_status missing(const hcp_models *models, const hcp_shape *shape,
     near_matches(models, shape, rank, &line);
     return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
                      "no profile for '%s%s%s' (rank %zu; %s%s%s) in %s; run 'hcp-profile "
-                     "run --db %s' on that machine%s",
+                     "run --db %s%s%s' on that machine%s",
                      rank->device, at, rank->limit, r, provider ? provider : "",
-                     provider ? ", " : "", shape_text, models->path, models->path, near);
+                     provider ? ", " : "", shape_text, models->path, models->path,
+                     rank->limit[0] ? " --limits " : "", rank->limit, near);
 }
 
 /* cudnn if it covers all ranks, else the first in the alphabet; "" if none does. */

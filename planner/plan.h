@@ -266,7 +266,11 @@ size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size
 /* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above. */
 struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens);
 
-/* answer.c: HCP_STATUS_OUTSIDE and which lengths are missing. */
+/* answer.c: the options of hcp-profile run that fill a gap: longer lengths up to these,
+ * or (shorter than what is measured) these very ones. Returns out. */
+const char *answer_lengths(int causal, int64_t q_len, int64_t kv_len, int longer,
+                           char out[64]);
+/* HCP_STATUS_OUTSIDE and which lengths are missing. */
 hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *text,
                           size_t text_size);
 /* Everything beside the split. */

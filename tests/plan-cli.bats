@@ -103,7 +103,7 @@ less_equal() { # A B SLACK
     [[ "$output" == *"32/8 heads"* ]]
     run hcp-plan split --ranks "$R" --seq-len 1M --mask causal
     [ "$status" -eq 3 ]
-    [[ "$output" == *"outside the measured lengths"*"--extrapolate"* ]]
+    [[ "$output" == *"outside the measured lengths"*"--limits mps:100 --max-len 1048576"*"--extrapolate"* ]]
     hcp-plan split --ranks "$R" --seq-len 1M --mask causal --extrapolate --json >e.json
     grep -q '"source":"extrapolated"' e.json
     run hcp-plan split --ranks "$R" --seq-len 64K --phase decode
