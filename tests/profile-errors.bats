@@ -225,7 +225,7 @@ fake_mps() {
 @test "disk full in mid-sweep: what was finished stays, the way on is named" {
     hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64 --causal-lens none
     refuse 1 "cannot write" env bash -c "ulimit -f $(($(stat -c %s "$HCP_DB") / 1024 + 24))
-        hcp-profile run --device $toy --levels 50,20,10 --max-len 8K"
+        hcp-profile run --device $toy,delay=50 --levels 50,20,10 --max-len 8K"
     n=$(stored)
     [ "$n" -gt 1 ]
     hcp-profile run --device "$toy" --levels 50,20,10 --max-len 8K
