@@ -82,6 +82,15 @@ static hcp_table *new_table(const struct columns *columns, size_t n)
     return t;
 }
 
+/* Unknown is empty. */
+static void int_cell(hcp_table *t, int32_t v)
+{
+    if (v < 0)
+        hcp_table_cell(t, "%s", "");
+    else
+        hcp_table_cell(t, "%d", (int)v);
+}
+
 static void real_cell(hcp_table *t, int decimals, double v)
 {
     if (isnan(v))
@@ -162,9 +171,9 @@ static int print_cell(const struct hcp_cell *c, void *ctx)
     real_cell(t, 5, c->time_ms);
     real_cell(t, 5, c->min_ms);
     real_cell(t, 5, c->p75_ms);
-    hcp_table_cell(t, c->samples < 0 ? "" : "%d", (int)c->samples);
+    int_cell(t, c->samples);
     real_cell(t, 1, hcp_cell_tflops(c));
-    hcp_table_cell(t, c->sm_seen < 0 ? "" : "%d", (int)c->sm_seen);
+    int_cell(t, c->sm_seen);
     hcp_table_cell(t, "%s", origin_mark(c->origin));
     hcp_table_cell(t, "%s", c->run_uid);
     hcp_table_cell(t, "%s%s%s", c->status, *c->error ? ": " : "", c->error);
@@ -262,7 +271,7 @@ static void group_row(const struct show_group *g, hcp_table *t)
     hcp_table_row(t);
     hcp_table_cell(t, "%s", k->device);
     hcp_table_cell(t, "%s", limit_text(k->limit));
-    hcp_table_cell(t, g->sms < 0 ? "" : "%d", (int)g->sms);
+    int_cell(t, g->sms);
     hcp_table_cell(t, "%s", k->provider);
     hcp_table_cell(t, SHAPE_FORMAT, SHAPE_VALUES(k));
     hcp_table_cell(t, "%zu", g->ok);
