@@ -11,7 +11,7 @@
 
 enum { MAX_DEPTH = 32 };
 
-int json_fail(struct json_in *in, const char *what)
+int jin_fail(struct json_in *in, const char *what)
 {
     if (!in->error[0])
         snprintf(in->error, sizeof in->error, "%s at byte %zu", what,
@@ -26,22 +26,22 @@ static void skip_space(struct json_in *in)
         in->p++;
 }
 
-int json_peek(struct json_in *in)
+int jin_peek(struct json_in *in)
 {
     skip_space(in);
     return in->p < in->end ? (unsigned char)*in->p : -1;
 }
 
-int json_literal(struct json_in *in, char c)
+int jin_literal(struct json_in *in, char c)
 {
     char what[] = "expected ' '";
 
-    if (json_peek(in) == (unsigned char)c) {
+    if (jin_peek(in) == (unsigned char)c) {
         in->p++;
         return 0;
     }
     what[10] = c;
-    return json_fail(in, what);
+    return jin_fail(in, what);
 }
 
 static int hex4(struct json_in *in, unsigned *out)
@@ -58,7 +58,7 @@ static int hex4(struct json_in *in, unsigned *out)
         else if (c >= 'A' && c <= 'F')
             *out += (unsigned)(c - 'A' + 10);
         else
-            return json_fail(in, "bad \\u escape");
+            return jin_fail(in, "bad \\u escape");
     }
     return 0;
 }
@@ -96,7 +96,7 @@ static size_t one_char(struct json_in *in, char out[4])
     unsigned c, low;
 
     if ((unsigned char)*in->p < 0x20) {
-        json_fail(in, "control character in a string");
+        jin_fail(in, "control character in a string");
         return 0;
     }
     if (*in->p != '\\') {
@@ -105,7 +105,7 @@ static size_t one_char(struct json_in *in, char out[4])
     }
     in->p++;
     if (in->p == in->end) {
-        json_fail(in, "unfinished string");
+        jin_fail(in, "unfinished string");
         return 0;
     }
     e = *in->p ? strchr(escapes, *in->p) : NULL;
@@ -115,26 +115,26 @@ static size_t one_char(struct json_in *in, char out[4])
         return 1;
     }
     if (*in->p++ != 'u') {
-        json_fail(in, "bad escape");
+        jin_fail(in, "bad escape");
         return 0;
     }
     if (hex4(in, &c))
         return 0;
     if (c >= 0xd800 && c < 0xdc00) {
         if (in->end - in->p < 6 || in->p[0] != '\\' || in->p[1] != 'u') {
-            json_fail(in, "half of a surrogate pair");
+            jin_fail(in, "half of a surrogate pair");
             return 0;
         }
         in->p += 2;
         if (hex4(in, &low))
             return 0;
         if (low < 0xdc00 || low > 0xdfff) {
-            json_fail(in, "half of a surrogate pair");
+            jin_fail(in, "half of a surrogate pair");
             return 0;
         }
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
     } else if (c == 0 || (c >= 0xdc00 && c < 0xe000)) {
-        json_fail(in, "bad \\u escape");
+        jin_fail(in, "bad \\u escape");
         return 0;
     }
     return put_utf8(c, out);
@@ -145,7 +145,7 @@ static int read_string(struct json_in *in, char *out, size_t size)
 {
     size_t n = 0;
 
-    if (json_literal(in, '"'))
+    if (jin_literal(in, '"'))
         return -1;
     while (in->p < in->end && *in->p != '"') {
         char bytes[4];
@@ -154,20 +154,20 @@ static int read_string(struct json_in *in, char *out, size_t size)
         if (k == 0)
             return -1;
         if (out && n + k >= size)
-            return json_fail(in, "string too long");
+            return jin_fail(in, "string too long");
         if (out)
             memcpy(out + n, bytes, k);
         n += k;
     }
     if (in->p == in->end)
-        return json_fail(in, "unfinished string");
+        return jin_fail(in, "unfinished string");
     in->p++;
     if (out)
         out[n] = 0;
     return 0;
 }
 
-int json_string(struct json_in *in, char *out, size_t size)
+int jin_string(struct json_in *in, char *out, size_t size)
 {
     return read_string(in, out, size);
 }
@@ -177,7 +177,7 @@ static int word(struct json_in *in, const char *text)
     size_t n = strlen(text);
 
     if ((size_t)(in->end - in->p) < n || memcmp(in->p, text, n) != 0)
-        return json_fail(in, "unexpected text");
+        return jin_fail(in, "unexpected text");
     in->p += n;
     return 0;
 }
@@ -189,7 +189,7 @@ static int digits(struct json_in *in)
 
     while (in->p < in->end && *in->p >= '0' && *in->p <= '9')
         in->p++;
-    return in->p > from ? 0 : json_fail(in, "expected a number");
+    return in->p > from ? 0 : jin_fail(in, "expected a number");
 }
 
 static int number_text(struct json_in *in, char *out, size_t size, int *whole)
@@ -220,18 +220,18 @@ static int number_text(struct json_in *in, char *out, size_t size, int *whole)
             return -1;
     }
     if ((size_t)(in->p - from) >= size)
-        return json_fail(in, "number too long");
+        return jin_fail(in, "number too long");
     memcpy(out, from, (size_t)(in->p - from));
     out[in->p - from] = 0;
     return 0;
 }
 
-int json_double(struct json_in *in, double *out)
+int jin_double(struct json_in *in, double *out)
 {
     char text[64];
     int whole, minus;
 
-    if (json_peek(in) == 'n') {
+    if (jin_peek(in) == 'n') {
         *out = NAN;
         return word(in, "null");
     }
@@ -239,12 +239,12 @@ int json_double(struct json_in *in, double *out)
         return -1;
     minus = text[0] == '-';
     if (hcp_parse_double(text + minus, out, NULL) != HCP_OK)
-        return json_fail(in, "number out of range");
+        return jin_fail(in, "number out of range");
     *out = minus ? -*out : *out;
     return 0;
 }
 
-int json_int(struct json_in *in, int64_t min, int64_t max, int64_t *out)
+int jin_int(struct json_in *in, int64_t min, int64_t max, int64_t *out)
 {
     char text[64];
     int whole;
@@ -252,7 +252,7 @@ int json_int(struct json_in *in, int64_t min, int64_t max, int64_t *out)
     if (number_text(in, text, sizeof text, &whole))
         return -1;
     if (!whole || hcp_parse_int(text, "number", min, max, out, NULL) != HCP_OK)
-        return json_fail(in, "number is not an integer in range");
+        return jin_fail(in, "number is not an integer in range");
     return 0;
 }
 
@@ -262,8 +262,8 @@ static int skip_value(struct json_in *in, int depth)
     int whole, object;
 
     if (depth > MAX_DEPTH)
-        return json_fail(in, "nested too deep");
-    switch (json_peek(in)) {
+        return jin_fail(in, "nested too deep");
+    switch (jin_peek(in)) {
     case '"':
         return read_string(in, NULL, 0);
     case 't':
@@ -280,42 +280,42 @@ static int skip_value(struct json_in *in, int depth)
     }
     object = *in->p++ == '{';
     close = object ? '}' : ']';
-    if (json_peek(in) == close) {
+    if (jin_peek(in) == close) {
         in->p++;
         return 0;
     }
     for (;;) {
-        if (object && (read_string(in, NULL, 0) || json_literal(in, ':')))
+        if (object && (read_string(in, NULL, 0) || jin_literal(in, ':')))
             return -1;
         if (skip_value(in, depth + 1))
             return -1;
-        if (json_peek(in) == close) {
+        if (jin_peek(in) == close) {
             in->p++;
             return 0;
         }
-        if (json_literal(in, ','))
+        if (jin_literal(in, ','))
             return -1;
     }
 }
 
-int json_skip(struct json_in *in)
+int jin_skip(struct json_in *in)
 {
     return skip_value(in, 0);
 }
 
-int json_object(struct json_in *in,
-                int (*member)(struct json_in *in, const char *key, void *ctx), void *ctx)
+int jin_object(struct json_in *in,
+               int (*member)(struct json_in *in, const char *key, void *ctx), void *ctx)
 {
     char key[64];
 
-    if (json_literal(in, '{'))
+    if (jin_literal(in, '{'))
         return -1;
-    if (json_peek(in) == '}') {
+    if (jin_peek(in) == '}') {
         in->p++;
         return 0;
     }
     for (;;) {
-        const char *from = (json_peek(in), in->p);
+        const char *from = (jin_peek(in), in->p);
         int rc;
 
         if (read_string(in, NULL, 0))
@@ -327,34 +327,34 @@ int json_object(struct json_in *in,
             key[0] = 0;
             rc = 0;
         }
-        if (rc || json_literal(in, ':') || member(in, key, ctx))
+        if (rc || jin_literal(in, ':') || member(in, key, ctx))
             return -1;
-        if (json_peek(in) == '}') {
+        if (jin_peek(in) == '}') {
             in->p++;
             return 0;
         }
-        if (json_literal(in, ','))
+        if (jin_literal(in, ','))
             return -1;
     }
 }
 
-int json_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
-               void *ctx)
+int jin_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
+              void *ctx)
 {
-    if (json_literal(in, '['))
+    if (jin_literal(in, '['))
         return -1;
-    if (json_peek(in) == ']') {
+    if (jin_peek(in) == ']') {
         in->p++;
         return 0;
     }
     for (;;) {
         if (element(in, ctx))
             return -1;
-        if (json_peek(in) == ']') {
+        if (jin_peek(in) == ']') {
             in->p++;
             return 0;
         }
-        if (json_literal(in, ','))
+        if (jin_literal(in, ','))
             return -1;
     }
 }

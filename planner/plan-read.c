@@ -85,19 +85,19 @@ static int find_member(const char *const *names, int n, const char *key)
 
 static int read_bool(struct json_in *in, int32_t *out)
 {
-    int c = json_peek(in);
+    int c = jin_peek(in);
 
     if (c != 't' && c != 'f')
-        return json_fail(in, "expected true or false");
+        return jin_fail(in, "expected true or false");
     *out = c == 't';
-    return json_skip(in);
+    return jin_skip(in);
 }
 
 static int read_int32(struct json_in *in, int64_t min, int64_t max, int32_t *out)
 {
     int64_t v;
 
-    if (json_int(in, min, max, &v))
+    if (jin_int(in, min, max, &v))
         return -1;
     *out = (int32_t)v;
     return 0;
@@ -109,17 +109,17 @@ static int read_hash(struct json_in *in, uint64_t *out)
     char text[20];
     uint64_t v = 0;
 
-    if (json_string(in, text, sizeof text))
+    if (jin_string(in, text, sizeof text))
         return -1;
     for (int i = 0; i < 16; i++) {
         const char *d = text[i] ? strchr(hex, text[i]) : NULL;
 
         if (!d)
-            return json_fail(in, "expected 16 hexadecimal digits");
+            return jin_fail(in, "expected 16 hexadecimal digits");
         v = v << 4 | (uint64_t)(d - hex);
     }
     if (text[16])
-        return json_fail(in, "expected 16 hexadecimal digits");
+        return jin_fail(in, "expected 16 hexadecimal digits");
     *out = v;
     return 0;
 }
@@ -129,7 +129,7 @@ static int read_name(struct json_in *in, const char *(*name)(int), int n, int *o
 {
     char text[32];
 
-    if (json_string(in, text, sizeof text))
+    if (jin_string(in, text, sizeof text))
         return -1;
     for (int i = 0; i < n; i++) {
         if (strcmp(text, name(i)) == 0) {
@@ -137,7 +137,7 @@ static int read_name(struct json_in *in, const char *(*name)(int), int n, int *o
             return 0;
         }
     }
-    return json_fail(in, "unknown name");
+    return jin_fail(in, "unknown name");
 }
 
 static const char *strategy_at(int i)
@@ -176,8 +176,8 @@ static int read_interval(struct json_in *in, void *ctx)
     struct reading *r = ctx;
 
     if (r->n_interval == 2)
-        return json_fail(in, "more than two numbers in an interval");
-    return json_double(in, &r->interval[r->n_interval++]);
+        return jin_fail(in, "more than two numbers in an interval");
+    return jin_double(in, &r->interval[r->n_interval++]);
 }
 
 static int read_pair(struct json_in *in, void *ctx)
@@ -185,8 +185,8 @@ static int read_pair(struct json_in *in, void *ctx)
     struct reading *r = ctx;
 
     if (r->n_pair == 2)
-        return json_fail(in, "more than two numbers in a segment");
-    return json_int(in, 0, HCP_PLAN_MAX_LEN, &r->pair[r->n_pair++]);
+        return jin_fail(in, "more than two numbers in a segment");
+    return jin_int(in, 0, HCP_PLAN_MAX_LEN, &r->pair[r->n_pair++]);
 }
 
 static int read_segment(struct json_in *in, void *ctx)
@@ -195,13 +195,13 @@ static int read_segment(struct json_in *in, void *ctx)
     hcp_plan *plan = r->plan;
 
     r->n_pair = 0;
-    if (json_array(in, read_pair, r))
+    if (jin_array(in, read_pair, r))
         return -1;
     if (r->n_pair != 2)
-        return json_fail(in, "a segment is [offset, length]");
+        return jin_fail(in, "a segment is [offset, length]");
     if (plan->segments) {
         if (r->n_segments == plan->segments_capacity)
-            return json_fail(in, "more segments than the array holds");
+            return jin_fail(in, "more segments than the array holds");
         plan->segments[r->n_segments] = (hcp_segment){r->pair[0], r->pair[1]};
     }
     r->n_segments++;
@@ -217,31 +217,31 @@ static int read_rank_member(struct json_in *in, const char *key, void *ctx)
     int id = find_member(rank_names, R_COUNT, key);
 
     if (id < 0)
-        return json_skip(in);
+        return jin_skip(in);
     if (r->rank_seen >> id & 1)
-        return json_fail(in, "member twice in a rank");
+        return jin_fail(in, "member twice in a rank");
     r->rank_seen |= (uint64_t)1 << id;
     switch (id) {
     case R_RANK:
-        return json_int(in, (int64_t)r->n_ranks, (int64_t)r->n_ranks, &number);
+        return jin_int(in, (int64_t)r->n_ranks, (int64_t)r->n_ranks, &number);
     case R_DEVICE:
-        return json_string(in, rank->device, sizeof rank->device);
+        return jin_string(in, rank->device, sizeof rank->device);
     case R_LIMIT:
-        return json_string(in, rank->limit, sizeof rank->limit);
+        return jin_string(in, rank->limit, sizeof rank->limit);
     case R_MODEL:
-        return json_string(in, rank->model, sizeof rank->model);
+        return jin_string(in, rank->model, sizeof rank->model);
     case R_TOKENS:
-        return json_int(in, 0, HCP_PLAN_MAX_LEN, &rank->tokens);
+        return jin_int(in, 0, HCP_PLAN_MAX_LEN, &rank->tokens);
     case R_KV_TOKENS:
-        return json_int(in, 0, HCP_PLAN_MAX_LEN, &rank->kv_tokens);
+        return jin_int(in, 0, HCP_PLAN_MAX_LEN, &rank->kv_tokens);
     case R_MAX_TOKENS:
-        return json_int(in, 1, INT64_MAX, &rank->max_tokens);
+        return jin_int(in, 1, INT64_MAX, &rank->max_tokens);
     case R_PREDICTED:
-        return json_double(in, &rank->predicted_ms);
+        return jin_double(in, &rank->predicted_ms);
     case R_COMPUTE:
-        return json_double(in, &rank->compute_ms);
+        return jin_double(in, &rank->compute_ms);
     default:
-        return json_array(in, read_segment, r);
+        return jin_array(in, read_segment, r);
     }
 }
 
@@ -254,14 +254,14 @@ static int read_rank(struct json_in *in, void *ctx)
 
     if (r->n_ranks == HCP_PLAN_MAX_RANKS ||
         (r->plan->ranks && r->n_ranks == r->plan->ranks_capacity))
-        return json_fail(in, "more ranks than the array holds");
+        return jin_fail(in, "more ranks than the array holds");
     r->rank = &rank;
     r->rank_seen = 0;
     rank.first_segment = (int64_t)r->n_segments;
-    if (json_object(in, read_rank_member, r))
+    if (jin_object(in, read_rank_member, r))
         return -1;
     if ((r->rank_seen & needed) != needed)
-        return json_fail(in, "a rank lacks device, limit, tokens or segments");
+        return jin_fail(in, "a rank lacks device, limit, tokens or segments");
     if (!(r->rank_seen >> R_KV_TOKENS & 1))
         rank.kv_tokens = rank.tokens;
     if (r->plan->ranks)
@@ -307,11 +307,11 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
 
     switch (id) {
     case M_SCHEMA:
-        return json_int(in, 1, 1, &number);
+        return jin_int(in, 1, 1, &number);
     case M_SEQ_LEN:
-        return json_int(in, 1, HCP_PLAN_MAX_LEN, &plan->seq_len);
+        return jin_int(in, 1, HCP_PLAN_MAX_LEN, &plan->seq_len);
     case M_TILE:
-        return json_int(in, 1, HCP_PLAN_MAX_LEN, &plan->tile);
+        return jin_int(in, 1, HCP_PLAN_MAX_LEN, &plan->tile);
     case M_STRIPES:
         return read_int32(in, 1, MAX_STRIPES, &plan->stripes);
     case M_BUFFERS:
@@ -327,21 +327,21 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
     case M_HEAD_DIM:
         return read_int32(in, 1, INT32_MAX, &plan->shape.head_dim);
     case M_MAKESPAN:
-        return json_double(in, &plan->makespan_ms);
+        return jin_double(in, &plan->makespan_ms);
     case M_BOUND:
-        return json_double(in, &plan->bound_ms);
+        return jin_double(in, &plan->bound_ms);
     case M_EVEN:
-        return json_double(in, &plan->even_ms);
+        return jin_double(in, &plan->even_ms);
     case M_DROP:
-        return json_double(in, &plan->drop_ms);
+        return jin_double(in, &plan->drop_ms);
     case M_GAIN:
-        return json_double(in, &plan->gain_over_even);
+        return jin_double(in, &plan->gain_over_even);
     case M_ALPHA:
-        return json_double(in, &plan->link_alpha_us);
+        return jin_double(in, &plan->link_alpha_us);
     case M_GBPS:
-        return json_double(in, &plan->link_gbps); /* null, NaN here: set to 0 later */
+        return jin_double(in, &plan->link_gbps); /* null, NaN here: set to 0 later */
     default:
-        return json_array(in, read_interval, r);
+        return jin_array(in, read_interval, r);
     }
 }
 
@@ -352,9 +352,9 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
     int id = find_member(member_names, M_COUNT, key);
 
     if (id < 0)
-        return json_skip(in);
+        return jin_skip(in);
     if (r->seen >> id & 1)
-        return json_fail(in, "member twice in the plan");
+        return jin_fail(in, "member twice in the plan");
     r->seen |= (uint64_t)1 << id;
     switch (id) {
     case M_STRATEGY:
@@ -365,15 +365,15 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
     case M_PHASE:
         return read_names(in, plan, id);
     case M_RANKS:
-        return json_array(in, read_rank, r);
+        return jin_array(in, read_rank, r);
     case M_FINGERPRINT:
         return read_hash(in, &plan->fingerprint);
     case M_MODELS_HASH:
         return read_hash(in, &plan->models_hash);
     case M_PROVIDER:
-        return json_string(in, plan->provider, sizeof plan->provider);
+        return jin_string(in, plan->provider, sizeof plan->provider);
     case M_DTYPE:
-        return json_string(in, plan->shape.dtype, sizeof plan->shape.dtype);
+        return jin_string(in, plan->shape.dtype, sizeof plan->shape.dtype);
     case M_EXACT:
         return read_bool(in, &plan->exact);
     case M_BARRIER:
@@ -397,16 +397,16 @@ static int consistent(struct json_in *in, const struct reading *r)
 
         sum += len;
         if (plan->ranks[i].kv_tokens != len)
-            return json_fail(in, "kv_tokens differ from tokens");
+            return jin_fail(in, "kv_tokens differ from tokens");
         if (plan->layout == HCP_LAYOUT_ZIGZAG)
             pieces = 2;
         else if (plan->layout == HCP_LAYOUT_STRIPED)
             pieces = plan->stripes;
         if (plan->ranks[i].n_segments != (len < pieces ? len : pieces))
-            return json_fail(in, "wrong number of segments for layout and tokens");
+            return jin_fail(in, "wrong number of segments for layout and tokens");
     }
     if (sum != plan->seq_len)
-        return json_fail(in, "tokens do not add up to seq_len");
+        return jin_fail(in, "tokens do not add up to seq_len");
     /* Stripe by stripe (one for the others), rank by rank, in order of position. */
     for (int32_t t = 0; t < (plan->layout == HCP_LAYOUT_STRIPED ? plan->stripes : 1);
          t++) {
@@ -421,13 +421,13 @@ static int consistent(struct json_in *in, const struct reading *r)
                 at.back -= len / 2;
                 if (len > 1 &&
                     (segment[1].offset != at.back || segment[1].length != len / 2))
-                    return json_fail(in, "segments do not match layout and tokens");
+                    return jin_fail(in, "segments do not match layout and tokens");
                 len -= len / 2;
             } else if (plan->layout == HCP_LAYOUT_STRIPED) {
                 len = len / plan->stripes + (t < len % plan->stripes);
             }
             if (segment[t].offset != at.front || segment[t].length != len)
-                return json_fail(in, "segments do not match layout and tokens");
+                return jin_fail(in, "segments do not match layout and tokens");
             at.front += len;
         }
     }
@@ -439,16 +439,16 @@ static int read_plan(struct json_in *in, struct reading *r)
     const uint64_t needed =
         1 << M_SCHEMA | 1 << M_SEQ_LEN | 1 << M_MASK | 1 << M_LAYOUT | 1 << M_RANKS;
 
-    if (json_object(in, read_member, r))
+    if (jin_object(in, read_member, r))
         return -1;
-    if (json_peek(in) != -1)
-        return json_fail(in, "text after the plan");
+    if (jin_peek(in) != -1)
+        return jin_fail(in, "text after the plan");
     if ((r->seen & needed) != needed)
-        return json_fail(in, "schema, seq_len, mask, layout or ranks missing");
+        return jin_fail(in, "schema, seq_len, mask, layout or ranks missing");
     if (r->n_ranks == 0)
-        return json_fail(in, "no ranks");
+        return jin_fail(in, "no ranks");
     if (r->n_interval == 1)
-        return json_fail(in, "an interval has two numbers");
+        return jin_fail(in, "an interval has two numbers");
     return 0;
 }
 

@@ -278,24 +278,25 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
                        const hcp_question *question, char *text, size_t text_size,
                        hcp_plan *plan);
 
-/* json.c: a strict JSON reader over a string. The reading functions return 0, or -1 with
+/* json.c: a strict JSON reader over a string. Its names are not those of jansson, which a
+ * static link would mix up. The reading functions return 0, or -1 with
  * a reason in error (the first one stays). */
 struct json_in {
     const char *start, *p, *end;
     char error[96];
 };
-int json_fail(struct json_in *in, const char *what);
-int json_literal(struct json_in *in, char c); /* skips white space, then exactly c */
-int json_peek(struct json_in *in); /* next character after white space, or -1 */
-int json_string(struct json_in *in, char *out, size_t size); /* too long: error */
-int json_double(struct json_in *in, double *out);            /* null -> NaN */
-int json_int(struct json_in *in, int64_t min, int64_t max, int64_t *out);
-int json_skip(struct json_in *in); /* any value, nested at most 32 deep */
+int jin_fail(struct json_in *in, const char *what);
+int jin_literal(struct json_in *in, char c); /* skips white space, then exactly c */
+int jin_peek(struct json_in *in);            /* next character after white space, or -1 */
+int jin_string(struct json_in *in, char *out, size_t size); /* too long: error */
+int jin_double(struct json_in *in, double *out);            /* null -> NaN */
+int jin_int(struct json_in *in, int64_t min, int64_t max, int64_t *out);
+int jin_skip(struct json_in *in); /* any value, nested at most 32 deep */
 /* Calls member for every member of the object that follows, with its key; keys of more
  * than 63 characters are skipped. Duplicate keys are the caller's to refuse. */
-int json_object(struct json_in *in,
-                int (*member)(struct json_in *in, const char *key, void *ctx), void *ctx);
-int json_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
-               void *ctx);
+int jin_object(struct json_in *in,
+               int (*member)(struct json_in *in, const char *key, void *ctx), void *ctx);
+int jin_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
+              void *ctx);
 
 #endif
