@@ -114,8 +114,8 @@ void hcp_cpu_describe(char name[96], char uuid[64], int64_t *llc_bytes,
 
 /* ---- recorded machines -------------------------------------------------- */
 
-/* Limits and cells a recorded machine has for the config's shape (limit "" and
- * limit_set 0: all). *cells malloc'ed copies without raw samples. */
+/* Cells that a recorded machine has for the config's shape, under every limit.
+ * *cells malloc'ed, without raw samples. */
 int hcp_recorded_cells(const struct hcp_device_config *config, struct hcp_cell **cells,
                        size_t *n, struct hcp_err *err);
 
