@@ -226,12 +226,12 @@ static double least_even(const struct problem *p, struct scratch *s,
     return even_ms;
 }
 
-static hcp_decision decision(const hcp_plan *plan, double even_ms)
+static hcp_decision decision(const hcp_plan *plan)
 {
     int dropped = 0;
 
     /* Unknown even time (NaN) compares false. */
-    if (even_ms <= plan->interval_hi_ms)
+    if (plan->even_ms <= plan->interval_hi_ms)
         return HCP_DECISION_EVEN;
     for (size_t r = 0; r < plan->n_ranks; r++)
         dropped |= plan->ranks[r].tokens == 0;
@@ -284,10 +284,10 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->bound_ms = bound(p, s, score.ms);
     fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
 
-    plan->even_ms = known(p, a->even);
+    plan->even_ms = least_even(p, s, question, known(p, a->even));
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
     plan->drop_ms = known(p, a->drop);
-    plan->decision = decision(plan, least_even(p, s, question, plan->even_ms));
+    plan->decision = decision(plan);
     plan->fingerprint = hcp_plan_fingerprint(plan);
     return HCP_STATUS_OK;
 }

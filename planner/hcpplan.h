@@ -197,7 +197,8 @@ typedef struct hcp_plan {
     double bound_ms; /* attention area / sum of throughputs, each rank's being the larger
                         of that on the whole sequence and that in this plan: no split
                         of these ranks at these speeds is faster */
-    double even_ms;  /* an even split in the same layout; NaN outside the hull */
+    double even_ms;  /* the fastest even split in the layouts the question allowed; NaN
+                        outside the hull */
     double drop_ms;  /* best split after leaving out the 1 .. n-1 slowest ranks, same
                         layout; NaN for one rank or outside the hull */
     double gain_over_even; /* even_ms / makespan_ms */
