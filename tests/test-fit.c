@@ -472,7 +472,8 @@ static void test_runs_of_one_cell(void **state)
         struct hcp_cell *c =
             add("full", cells[4].q_len, cells[4].kv_len, before * again[i]);
         snprintf(c->provider_version, sizeof c->provider_version, "2");
-        snprintf(c->measured_at, sizeof c->measured_at, "2026-02-0%dT00:00:00Z", i + 1);
+        snprintf(c->measured_at, sizeof c->measured_at, "2026-02-%02uT00:00:00Z",
+                 (unsigned)(i + 1) % 100);
         snprintf(c->origin, sizeof c->origin, "recorded");
     }
     snprintf(add("full", cells[4].q_len, cells[4].kv_len, before * 9)->status, 8,
