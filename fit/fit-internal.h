@@ -18,6 +18,7 @@ struct hcp_samples {
     char origin[12];
     int64_t tile_q, tile_kv; /* >= 1; tile_known: as told by the rows or found */
     int tile_q_known, tile_kv_known;
+    int tile_q_seen; /* known from the times alone: several limits may know better */
     struct hcp_waves waves; /* sm 0: unknown; rho, lambda filled in by the search */
     struct hcp_sample *full, *square; /* sorted by q, kv */
     int n_full, n_square;

@@ -165,6 +165,7 @@ static int use_waves(struct hcp_samples *s, struct hcp_grid *grid, int n,
         if (best->tile) {
             s[k].tile_q = best->tile;
             s[k].tile_q_known = 1;
+            s[k].tile_q_seen = 0;
             hcp_note(s[k].note, sizeof s[k].note, "query tile %lld found from its waves",
                      (long long)best->tile);
         }
@@ -188,9 +189,11 @@ int hcp_waves_search(struct hcp_samples *s, int n, struct hcp_err *err)
     struct hcp_grid *grid = calloc((size_t)n + 1, sizeof *grid);
     if (!grid)
         return hcp_fail(err, HCP_FAILED, "out of memory");
+    /* A tile seen in one limit's times may be two tiles of one wave: not trusted until
+     * the waves of all limits have been tried. */
     int unknown = 1;
     for (int k = 0; k < n; k++)
-        unknown &= !s[k].tile_q_known;
+        unknown &= !s[k].tile_q_known || s[k].tile_q_seen;
     int code = build_all(s, n, 0, grid, err);
     double none = code ? NAN : pooled(s, grid, n, &best), least = none;
     if (!code && !unknown)
@@ -209,6 +212,10 @@ int hcp_waves_search(struct hcp_samples *s, int n, struct hcp_err *err)
     }
     if (!code && best.lambda > 0 && least < (unknown ? 0.8 : 0.9) * none)
         code = use_waves(s, grid, n, &best, err);
+    for (int k = 0; k < n; k++)
+        if (s[k].tile_q_seen)
+            hcp_note(s[k].note, sizeof s[k].note, "query tile %lld found in a fine sweep",
+                     (long long)s[k].tile_q);
     free_all(grid, n);
     free(grid);
     return code;

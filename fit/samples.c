@@ -135,9 +135,11 @@ static void find_tiles(struct hcp_samples *s, const struct hcp_cell *const *row,
         if (!kv)
             qsort(s->full, (size_t)s->n_full, sizeof *s->full, by_q_then_kv);
         *known = *tile > 0;
-        if (*known)
-            hcp_note(s->note, sizeof s->note, "%s tile %lld found in a fine sweep",
-                     kv ? "key" : "query", (long long)*tile);
+        if (*known && kv)
+            hcp_note(s->note, sizeof s->note, "key tile %lld found in a fine sweep",
+                     (long long)*tile);
+        else if (*known)
+            s->tile_q_seen = 1; /* noted when the waves have had their say */
         else
             *tile = 1;
     }
