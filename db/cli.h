@@ -34,6 +34,17 @@ int hcp_shape_check(const struct hcp_shape_args *shape, struct hcp_err *err);
  * numbers. --limit '' is the whole device. */
 extern const struct argp hcp_filter_argp; /* child input: struct hcp_filter * */
 
+/* A program of commands, like git's: runs the one argv[1] names with its own argv, or
+ * prints the list (--help), the version (--version) or an error. The list ends with a
+ * NULL name. Returns the exit code. */
+struct hcp_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help; /* half a line */
+};
+int hcp_cli_main(const char *program, const struct hcp_command *commands, int argc,
+                 char **argv);
+
 /* Prints "PROGRAM: text" on stderr and returns err->code (HCP_FAILED if it is 0). */
 int hcp_cli_report(const struct hcp_err *err);
 /* Program name for messages ("hcp-plan"); set once in main. Also makes argp exit with
