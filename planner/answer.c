@@ -203,29 +203,6 @@ static double known(const struct problem *p, struct score score)
     return score.ms;
 }
 
-/* The fastest even split in any layout that was allowed. */
-static double least_even(const struct problem *p, struct scratch *s,
-                         const hcp_question *question, double even_ms)
-{
-    struct problem other = *p;
-
-    if (!p->causal || question->layout != HCP_LAYOUT_AUTO ||
-        question->strategy != HCP_STRATEGY_BEST)
-        return even_ms;
-    for (int layout = HCP_LAYOUT_CONTIGUOUS; layout <= HCP_LAYOUT_STRIPED; layout++) {
-        double ms;
-
-        if ((hcp_layout)layout == p->layout)
-            continue;
-        other.layout = (hcp_layout)layout;
-        memo_reset(&s->memo);
-        ms = known(&other, strategy_even(&other, s, s->tokens[TOK_OTHER]));
-        if (!(even_ms <= ms)) /* also when it is unknown */
-            even_ms = isnan(ms) ? even_ms : ms;
-    }
-    return even_ms;
-}
-
 static hcp_decision decision(const hcp_plan *plan)
 {
     int dropped = 0;
@@ -284,7 +261,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->bound_ms = bound(p, s, score.ms);
     fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
 
-    plan->even_ms = least_even(p, s, question, known(p, a->even));
+    plan->even_ms = known(p, a->even);
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
     plan->drop_ms = known(p, a->drop);
     plan->decision = decision(plan);

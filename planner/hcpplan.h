@@ -199,8 +199,9 @@ typedef struct hcp_plan {
                         of these ranks at these speeds is faster */
     double even_ms;  /* the fastest even split in the layouts the question allowed; NaN
                         outside the hull */
-    double drop_ms;  /* best split after leaving out the 1 .. n-1 slowest ranks, same
-                        layout; NaN for one rank or outside the hull */
+    double drop_ms;  /* best split after leaving out the 1 .. n-1 slowest ranks, in the
+                        same layouts; NaN for one rank, outside the hull, or when the
+                        caps need all ranks */
     double gain_over_even; /* even_ms / makespan_ms */
     hcp_source source;
     hcp_decision decision;

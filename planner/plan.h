@@ -247,7 +247,7 @@ struct answer {
     hcp_layout layout;
     const int64_t *tokens; /* its times are in s->plan_fin and s->plan_busy */
     struct score score;
-    struct score even, drop; /* the even split and the best drop set in this layout */
+    struct score even, drop; /* fastest even split and drop set in the layouts allowed */
     int exact;
 };
 /* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into

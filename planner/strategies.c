@@ -177,7 +177,8 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
 struct contest {
     struct problem *p;
     struct scratch *s;
-    struct answer answer; /* tokens in TOK_PLAN */
+    struct answer answer;    /* tokens in TOK_PLAN */
+    struct score even, drop; /* of the layout looked at last */
     int timed;            /* plan_fin and plan_busy are those of the answer */
 };
 
@@ -255,7 +256,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
 {
     struct problem *p = c->p;
     struct scratch *s = c->s;
-    struct score score, even, drop;
+    struct score score;
     int exact;
 
     p->layout = layout;
@@ -263,34 +264,41 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     memset(s->allowed, 1, p->n);
     score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
     enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
+    c->even = strategy_even(p, s, s->tokens[TOK_OTHER]);
     if (exact) { /* nothing in this layout is faster */
-        if (c->answer.layout == layout) {
-            c->answer.even = strategy_even(p, s, s->tokens[TOK_OTHER]);
-            c->answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
-        }
+        c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
         return;
     }
-    even = strategy_even(p, s, s->tokens[TOK_OTHER]);
-    enter(c, even, s->tokens[TOK_OTHER], 0, 1);
+    enter(c, c->even, s->tokens[TOK_OTHER], 0, 1);
     enter_rule(c, RULE_NOMINAL);
     enter_rule(c, RULE_PROPORTIONAL);
     enter_kind(c, HCP_MODEL_LUT);
     enter_kind(c, HCP_MODEL_POLY);
-    drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
-    enter(c, drop, s->tokens[TOK_DROP], 0, 0);
-    if (c->answer.layout == layout) {
-        c->answer.even = even;
-        c->answer.drop = drop;
-    }
+    c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+    enter(c, c->drop, s->tokens[TOK_DROP], 0, 0);
+}
+
+/* The faster of two splits to compare an answer with; one that needs unmeasured lengths
+ * only without another. */
+static struct score faster(const struct problem *p, struct score a, struct score b)
+{
+    int a_unknown = a.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate;
+    int b_unknown = b.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate;
+
+    if (!a.none && !b.none && a_unknown != b_unknown)
+        return a_unknown ? b : a;
+    return score_less(b, a) ? b : a;
 }
 
 /* Tries the layouts in turn. The fastest split in a layout may need block times outside
- * the measured lengths; another layout's answer that does not is then worth more. */
+ * the measured lengths; another layout's answer that does not is then worth more, and
+ * what the first layout could do does not count. */
 static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
 {
     const struct problem *p = c->p;
     struct scratch *s = c->s;
     struct answer unknown = {.score = {1, 0, 0, 0}};
+    struct score even = {1, 0, 0, 0}, drop = even;
     size_t bytes = p->n * sizeof *s->tokens[TOK_PLAN];
 
     for (int i = 0; i < n; i++) {
@@ -300,8 +308,11 @@ static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
         enter_layout(c, layouts[i]);
         if (p->extrapolate || n == 1 || c->answer.score.none ||
             c->answer.layout != layouts[i] ||
-            eval_source(p, s, s->tokens[TOK_PLAN]) != HCP_FROM_EXTRAPOLATED)
+            eval_source(p, s, s->tokens[TOK_PLAN]) != HCP_FROM_EXTRAPOLATED) {
+            even = faster(p, even, c->even);
+            drop = faster(p, drop, c->drop);
             continue;
+        }
         if (score_less(c->answer.score, unknown.score)) {
             unknown = c->answer;
             memcpy(s->tokens[TOK_UNKNOWN], s->tokens[TOK_PLAN], bytes);
@@ -315,6 +326,8 @@ static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
         memcpy(s->tokens[TOK_PLAN], s->tokens[TOK_UNKNOWN],
                unknown.score.none ? 0 : bytes);
     }
+    c->answer.even = even;
+    c->answer.drop = drop;
 }
 
 static void decide_best(struct contest *c, hcp_layout layout)
