@@ -306,7 +306,11 @@ static int open_db(struct session *s, struct hcp_err *err)
 static int measure(struct session *s, struct hcp_sweep *run)
 {
     struct hcp_err err = {0};
-    int rc = hcp_run_measure(run, &err), got = 0;
+    int rc = hcp_run_check(run, &err), got = 0;
+    if (rc == HCP_OK) {
+        hcp_run_announce(run);
+        rc = hcp_run_measure(run, &err);
+    }
     for (size_t i = 0; i < run->n_levels; i++)
         got += run->levels[i].counts[HCP_CELL_OK] + run->levels[i].counts[HCP_CELL_KEPT];
     if (hcp_worker_stop) {
@@ -346,11 +350,12 @@ static int sweep(struct session *s, const char *spec, const struct hcp_device_in
         hcp_cli_report(&err);
     } else {
         run.deadline_s = s->deadline_s;
-        hcp_run_announce(&run);
-        if (s->args->run.dry_run)
+        if (s->args->run.dry_run) {
+            hcp_run_announce(&run);
             print_cells(&run, s->table);
-        else
+        } else {
             rc = measure(s, &run);
+        }
     }
     hcp_run_free(&run);
     return rc;

@@ -261,6 +261,38 @@ static int identify(struct hcp_sweep *run, struct hcp_err *err)
     return rc;
 }
 
+/* Before the first cell of a level has been measured. */
+static void guess(struct hcp_sweep *run)
+{
+    const struct preset *preset = preset_of(run->ops->kind);
+    const struct hcp_device_config *c = &run->config;
+    double flops = hcp_attention_flops(1, c->batch, c->heads, c->head_dim);
+    for (size_t i = 0; i < run->n_levels; i++)
+        hcp_estimate_init(&run->levels[i].estimate, preset->guess_ms,
+                          flops / (preset->guess_tflops * 1e9));
+}
+
+int hcp_run_use_kernel(struct hcp_sweep *run, const char *name, struct hcp_err *err)
+{
+    char was[sizeof run->config.provider];
+    strcpy(was, run->config.provider);
+    snprintf(run->config.provider, sizeof run->config.provider, "%s", name);
+    int rc = identify(run, err);
+    if (rc != HCP_OK) {
+        strcpy(run->config.provider, was);
+        return rc;
+    }
+    strcpy(run->key.provider, run->info.provider);
+    for (size_t i = 0; i < run->n_levels; i++) {
+        struct hcp_level *level = &run->levels[i];
+        for (size_t k = 0; k < level->n; k++)
+            level->cells[k].state = HCP_CELL_TODO;
+        hcp_estimate_free(&level->estimate);
+    }
+    guess(run);
+    return HCP_OK;
+}
+
 int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options,
                     const char *spec, const struct hcp_device_info *gpu,
                     struct hcp_err *err)
@@ -323,11 +355,9 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
         rc = add_level(run, "", err);
     if (rc == HCP_OK)
         rc = fill_levels(run, err);
-    double flops = hcp_attention_flops(1, shape->batch, shape->heads, shape->head_dim);
-    for (size_t i = 0; i < run->n_levels && rc == HCP_OK; i++)
-        hcp_estimate_init(&run->levels[i].estimate, preset->guess_ms,
-                          flops / (preset->guess_tflops * 1e9));
-    if (rc != HCP_OK)
+    if (rc == HCP_OK)
+        guess(run);
+    else
         hcp_run_free(run);
     return rc;
 }

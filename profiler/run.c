@@ -268,36 +268,11 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
     return rc;
 }
 
-static void close_whole(struct hcp_sweep *run)
+void hcp_run_close_whole(struct hcp_sweep *run)
 {
     if (run->whole)
         run->whole->ops->close(run->whole);
     run->whole = NULL;
-}
-
-/* Conformance once, on the whole device, before anything is timed. A kernel that
- * fails is not timed: its cells are stored as failed. */
-static int check_kernel(struct hcp_sweep *run, struct hcp_err *err)
-{
-    struct hcp_err why = {0};
-    int rc = run->whole->ops->check(run->whole, run->check_result, &why);
-    close_whole(run);
-    if (hcp_worker_stop)
-        return hcp_fail(err, HCP_FAILED, "stopped");
-    if (rc == HCP_OK)
-        return HCP_OK;
-    for (size_t l = 0; l < run->n_levels; l++) {
-        struct hcp_level *level = &run->levels[l];
-        for (size_t i = 0; i < level->n; i++) {
-            struct visit v = {.cell = &level->cells[i]};
-            if (v.cell->state == HCP_CELL_TODO &&
-                finish(run, level, &v, why.text, err) != HCP_OK)
-                return HCP_FAILED;
-        }
-    }
-    return hcp_fail(err, HCP_FAILED,
-                    "%s %s failed its conformance check and was not timed: %s",
-                    run->info.provider, run->info.provider_version, why.text);
 }
 
 /* The daemon, if a level needs it: without one there is nothing to measure. */
@@ -347,9 +322,7 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
     }
     if (todo > 0) {
         hcp_progress_init(&run->progress);
-        rc = check_kernel(run, err);
-        if (rc == HCP_OK)
-            rc = start_mps(run, err);
+        rc = start_mps(run, err);
         if (rc == HCP_OK)
             rc = measure_levels(run, err);
         hcp_progress_clear(&run->progress);
@@ -374,7 +347,7 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
 void hcp_run_free(struct hcp_sweep *run)
 {
     hcp_mps_stop(run->mps);
-    close_whole(run);
+    hcp_run_close_whole(run);
     for (size_t i = 0; i < run->n_levels; i++) {
         free(run->levels[i].cells);
         hcp_estimate_free(&run->levels[i].estimate);

@@ -46,7 +46,7 @@ struct hcp_sweep {
     struct hcp_device_config config; /* limit is the current level's */
     const struct hcp_device_ops *ops;
     struct hcp_device_info info; /* of the whole device */
-    hcp_device *whole;           /* the device without limit, until it is checked */
+    hcp_device *whole;           /* the device without limit, until its kernel is checked */
     struct hcp_key key;
     char run_uid[40], host[64], check_result[64];
     struct hcp_grid grid;
@@ -69,6 +69,12 @@ struct hcp_sweep {
 int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options,
                     const char *spec, const struct hcp_device_info *gpu,
                     struct hcp_err *err);
+/* Conformance once, on the whole device, before anything is timed; nothing when there is
+ * nothing to do. A kernel that fails gives way to the next one of the registry that
+ * serves the shape, unless the user named it; one line on stderr says so, and what that
+ * one has measured before counts. HCP_FAILED: none passes, and the cells of the last are
+ * stored as failed; or "stopped". After hcp_run_resume. */
+int hcp_run_check(struct hcp_sweep *run, struct hcp_err *err);
 /* Measures what is to do; every finished cell is stored at once. HCP_FAILED with
  * text "stopped" after a signal; another failure is one of the database or of the
  * whole device. Failed cells are counted, not returned. */
@@ -76,6 +82,10 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err);
 void hcp_run_free(struct hcp_sweep *run);
 
 void hcp_run_count(struct hcp_level *level);
+void hcp_run_close_whole(struct hcp_sweep *run);
+/* Opens the whole device with this kernel instead, and forgets what is known of the
+ * cells; hcp_run_resume comes next. On failure run stays as it was. */
+int hcp_run_use_kernel(struct hcp_sweep *run, const char *name, struct hcp_err *err);
 
 /* ---- run-plan.c: what next, and how long -------------------------------- */
 

@@ -191,6 +191,48 @@ fake_mps() {
     [ "$(hcp-profile export --format jsonl | grep -c '"check_result":"failed')" -eq 2 ]
 }
 
+# fallback KERNELS ARGUMENTS...: a short sweep where these kernels are built in.
+fallback() {
+    kernels=$1
+    shift
+    run --separate-stderr env HCP_TEST_KERNELS="$kernels" "$top_builddir/tests/profile-fallback" run \
+        --device cpu --limits cpu:100 "${shape[@]}" --q-lens 96 --kv-lens 96 --causal-lens none "$@"
+    echo "status $status: $stderr" >&2
+}
+
+@test "a built-in kernel that fails its check gives way to the next that passes" {
+    fallback wrong,crash,picky,cpu
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"faulty 0 failed its conformance check and is not timed: "*"; next kernel: crashing"* ]]
+    [[ "$stderr" == *"crashing "*" is not timed: the worker process ended (signal 9"*"; next kernel: cpu-blas"* ]]
+    [[ "$stderr" == *"kernel cpu-blas "*"1 cells to do"* ]]
+    [ "$(hcp-profile export --format jsonl | grep -c '"provider":"cpu-blas".*"check_result":"passed')" -eq 1 ]
+    [ "$(hcp-profile export --format jsonl | grep -c '"status"')" -eq 1 ]
+    fallback wrong,cpu # goes on where it was
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"next kernel: cpu-blas"*"0 cells to do, 1 measured before"* ]]
+}
+
+@test "no kernel left that passes its check: none is timed" {
+    fallback wrong,crash,picky
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"next kernel: crashing"* ]]
+    [[ "$stderr" == *"crashing "*" failed its conformance check and was not timed: "* ]]
+    [ "$(stored)" -eq 0 ]
+}
+
+@test "a kernel that was asked for has no other in its place" {
+    fallback wrong,cpu --provider faulty
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"faulty 0 failed its conformance check and was not timed: "* ]]
+    [ "$(stored)" -eq 0 ]
+    HCP_FAULTY=wrong fallback cpu --kernel "$faulty"
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"faulty 1.0 failed its conformance check and was not timed: "* ]]
+    [[ "$stderr" != *"next kernel"* ]]
+    [ "$(stored)" -eq 0 ]
+}
+
 @test "a kernel that reports an error fails its cells only" {
     export HCP_FAULTY=fail:96
     refuse 1 "1 cells failed" hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" \

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "profiler/run.h"
+#include "profiler/worker.h"
+
+static int count_todo(struct hcp_sweep *run)
+{
+    int todo = 0;
+    for (size_t i = 0; i < run->n_levels; i++) {
+        hcp_run_count(&run->levels[i]);
+        todo += run->levels[i].counts[HCP_CELL_TODO];
+    }
+    return todo;
+}
+
+/* Kernels of the sweep's device, in the registry's order. */
+struct kernels {
+    struct hcp_kernel_info *list;
+    size_t n, next; /* next: first one after the kernel that failed last */
+};
+
+/* Opens the device with the next kernel that serves the shape. HCP_NO_ANSWER: there is
+ * none, or the user has said which kernel it must be. */
+static int next_kernel(struct hcp_sweep *run, struct kernels *k, struct hcp_err *err)
+{
+    const struct hcp_run_options *o = run->options;
+    const char *at = strchr(run->config.spec, ':');
+    int gpu = strcmp(run->ops->kind, "cpu") == 0 ? -1 : at ? atoi(at + 1) : 0;
+    if (*o->provider || *o->plugin || !run->ops->in_worker)
+        return HCP_NO_ANSWER;
+    if (!k->list) {
+        int rc = hcp_worker_kernels(&k->list, &k->n, err);
+        if (rc != HCP_OK)
+            return rc;
+        while (k->next < k->n && (k->list[k->next].gpu != gpu ||
+                                  strcmp(k->list[k->next].name, run->info.provider) != 0))
+            k->next++;
+        k->next++;
+    }
+    while (k->next < k->n) {
+        const struct hcp_kernel_info *one = &k->list[k->next++];
+        struct hcp_err refused;
+        if (one->gpu == gpu && hcp_run_use_kernel(run, one->name, &refused) == HCP_OK)
+            return HCP_OK;
+        if (hcp_worker_stop)
+            return HCP_NO_ANSWER;
+    }
+    return HCP_NO_ANSWER;
+}
+
+/* Its cells are stored as failed, with the reason. */
+static int store_failed(struct hcp_sweep *run, const char *why, struct hcp_err *err)
+{
+    for (size_t l = 0; l < run->n_levels; l++) {
+        struct hcp_level *level = &run->levels[l];
+        for (size_t i = 0; i < level->n; i++)
+            if (level->cells[i].state == HCP_CELL_TODO &&
+                hcp_run_store(run, level, &level->cells[i], NULL, NULL, why, err) !=
+                    HCP_OK)
+                return HCP_FAILED;
+    }
+    return hcp_run_flush(run, err);
+}
+
+static int check(struct hcp_sweep *run, struct kernels *k, struct hcp_err *err)
+{
+    while (count_todo(run) > 0) {
+        struct hcp_err why = {0};
+        char failed[32], version[48];
+        int rc = run->whole->ops->check(run->whole, run->check_result, &why);
+        hcp_run_close_whole(run);
+        if (rc == HCP_OK && !hcp_worker_stop)
+            return HCP_OK;
+        strcpy(failed, run->info.provider);
+        strcpy(version, run->info.provider_version);
+        if (!hcp_worker_stop)
+            rc = next_kernel(run, k, err);
+        if (hcp_worker_stop)
+            return hcp_fail(err, HCP_FAILED, "stopped");
+        if (rc == HCP_NO_ANSWER) {
+            rc = store_failed(run, why.text, err);
+            return rc == HCP_OK ? hcp_fail(err, HCP_FAILED,
+                                           "%s %s failed its conformance check and was "
+                                           "not timed: %.900s",
+                                           failed, version, why.text)
+                                : rc;
+        }
+        if (rc != HCP_OK)
+            return rc;
+        fprintf(stderr,
+                "hcp-profile: %s %s failed its conformance check and is not timed: %s; "
+                "next kernel: %s\n",
+                failed, version, why.text, run->info.provider);
+        rc = hcp_run_resume(run, run->db, err);
+        if (rc != HCP_OK)
+            return rc;
+    }
+    return HCP_OK;
+}
+
+int hcp_run_check(struct hcp_sweep *run, struct hcp_err *err)
+{
+    struct kernels kernels = {NULL, 0, 0};
+    int rc = check(run, &kernels, err);
+    free(kernels.list);
+    count_todo(run);
+    return rc;
+}

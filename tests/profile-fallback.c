@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hcp-profile run with built-in kernels that fail before cpu-blas in the registry's
+ * order. $HCP_TEST_KERNELS names those there are: "wrong" computes something else,
+ * "crash" dies, "picky" serves no shape, "cpu" is cpu-blas.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "db/cli.h"
+#include "kernels/registry.h"
+#include "profiler/commands.h"
+#include "profiler/worker.h"
+#include "tests/faulty-provider.h"
+
+static int die(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
+{
+    (void)plan, (void)args, (void)stream;
+    return raise(SIGKILL);
+}
+
+static int refuse(const hcp_device_ref *device, const hcp_attn_problem *problem,
+                  hcp_attn_support *out)
+{
+    (void)device, (void)problem;
+    out->supported = 0;
+    strcpy(out->reason, "serves no shape");
+    return HCP_RC_OK;
+}
+
+static const hcp_provider *wrong(void)
+{
+    return hcp_faulty_provider(FAULT_O);
+}
+
+static const hcp_provider *crash(void)
+{
+    static hcp_provider provider;
+    provider = *hcp_provider_cpu();
+    provider.name = "crashing";
+    provider.run = die;
+    return &provider;
+}
+
+static const hcp_provider *picky(void)
+{
+    static hcp_provider provider;
+    provider = *hcp_provider_cpu();
+    provider.name = "picky";
+    provider.query = refuse;
+    return &provider;
+}
+
+/* In the place of kernels/builtins.c. */
+int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
+                      hcp_registry **out, char *err, size_t err_size)
+{
+    static const struct {
+        const char *word;
+        hcp_provider_ctor make;
+    } all[] = {
+        {"wrong", wrong}, {"crash", crash}, {"picky", picky}, {"cpu", hcp_provider_cpu}};
+    const char *words = getenv("HCP_TEST_KERNELS");
+    hcp_provider_ctor chosen[4];
+    size_t n = 0;
+    for (size_t i = 0; words && i < sizeof all / sizeof *all; i++)
+        if (strstr(words, all[i].word))
+            chosen[n++] = all[i].make;
+    return hcp_registry_open_with(device, chosen, n, plugin_path, out, err, err_size);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct hcp_command commands[] = {{"run", cmd_run, "measure"},
+                                                  {NULL, NULL, NULL}};
+    if (argc == 2 && strcmp(argv[1], HCP_WORKER_COMMAND) == 0)
+        return hcp_worker_main();
+    return hcp_cli_main("hcp-profile", commands, argc, argv);
+}
