@@ -340,10 +340,12 @@ static int sweep(struct session *s, const char *spec, const struct hcp_device_in
     struct hcp_sweep run;
     struct hcp_err err = {0};
     int rc = hcp_run_prepare(&run, &s->args->run, spec, gpu, &err);
+    hcp_waiting_begin();
     if (rc == HCP_OK)
         rc = open_db(s, &err);
     if (rc == HCP_OK)
         rc = hcp_run_resume(&run, s->db, &err);
+    hcp_waiting_end();
     if (hcp_worker_stop) {
         rc = EXIT_STOPPED;
     } else if (rc != HCP_OK) {

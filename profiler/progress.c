@@ -2,6 +2,7 @@
 #include "config.h"
 #include "profiler/progress.h"
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,4 +47,29 @@ void hcp_progress_clear(struct hcp_progress *progress)
     if (progress->shown)
         fputs("\r\033[K", stderr);
     progress->shown = 0;
+}
+
+static void say_waiting(int number)
+{
+    static volatile sig_atomic_t said;
+    static const char text[] = "hcp-profile: waiting for the database: another program "
+                               "seems to have it locked\n";
+    (void)number;
+    if (said)
+        return;
+    said = 1;
+    if (write(2, text, sizeof text - 1) < 0)
+        said = 0;
+}
+
+void hcp_waiting_begin(void)
+{
+    struct sigaction action = {.sa_handler = say_waiting, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    alarm(1);
+}
+
+void hcp_waiting_end(void)
+{
+    alarm(0);
 }

@@ -150,12 +150,14 @@ static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f,
 static int put(struct hcp_sweep *run, const struct hcp_cell *row, struct hcp_err *err)
 {
     int rc = HCP_OK;
+    hcp_waiting_begin();
     if (!run->ops->in_worker && run->batch_began_s == 0) {
         rc = hcp_db_begin(run->db, err);
         run->batch_began_s = hcp_now_s();
     }
     if (rc == HCP_OK)
         rc = hcp_db_put_cell(run->db, row, err);
+    hcp_waiting_end();
     if (rc == HCP_OK && run->batch_began_s > 0 && hcp_now_s() - run->batch_began_s > 0.2)
         rc = hcp_run_flush(run, err);
     return rc;
@@ -165,7 +167,12 @@ int hcp_run_flush(struct hcp_sweep *run, struct hcp_err *err)
 {
     int open = run->batch_began_s > 0;
     run->batch_began_s = 0;
-    return open ? hcp_db_commit(run->db, err) : HCP_OK;
+    if (!open)
+        return HCP_OK;
+    hcp_waiting_begin();
+    int rc = hcp_db_commit(run->db, err);
+    hcp_waiting_end();
+    return rc;
 }
 
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,

@@ -34,6 +34,13 @@ usage() {
 stored() {
     hcp-profile export --format jsonl 2>/dev/null | grep -c '"status":"ok"' || true
 }
+within_30_s() { # COMMAND... comes true
+    for _ in $(seq 300); do
+        ! "$@" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    return 1
+}
 gone() { # its parent may be slow to collect it
     for _ in $(seq 100); do
         kill -0 "$1" 2>/dev/null || return 0
@@ -195,7 +202,7 @@ fake_mps() {
 fallback() {
     kernels=$1
     shift
-    run --separate-stderr env HCP_TEST_KERNELS="$kernels" "$top_builddir/tests/profile-fallback" run \
+    run --separate-stderr env HCP_TEST_KERNELS="$kernels" "$top_builddir/tests/profile-fixture" run \
         --device cpu --limits cpu:100 "${shape[@]}" --q-lens 96 --kv-lens 96 --causal-lens none "$@"
     echo "status $status: $stderr" >&2
 }
@@ -262,6 +269,21 @@ fallback() {
     refuse 1 "text.db" hcp-profile run --db text.db --device "$toy"
     [ "$(cat text.db)" = 'not a database' ]
     refuse 1 "nosuch/h.db" hcp-profile run --db nosuch/h.db --device "$toy"
+}
+
+@test "a database that another program has locked: says that it waits, and goes on" {
+    hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64 --causal-lens none
+    "$top_builddir/tests/profile-fixture" lock "$HCP_DB" >held 3>&- &
+    holder=$!
+    within_30_s grep -q held held
+    hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64,128 --causal-lens none \
+        >/dev/null 2>err 3>&- &
+    sweep=$!
+    within_30_s grep -q "waiting for the database" err
+    kill "$holder"
+    wait "$sweep"
+    [ "$(stored)" -eq 2 ]
+    [ "$(grep -c waiting err)" -eq 1 ]
 }
 
 @test "disk full in mid-sweep: what was finished stays, the way on is named" {

@@ -15,12 +15,12 @@ tests_test_sweep_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_sweep_LDADD = $(PROFILER_TEST_LIBS)
 endif
 
-# hcp-profile run with a registry of its own, for tests/profile-errors.bats.
-check_PROGRAMS += tests/profile-fallback
-tests_profile_fallback_SOURCES = tests/profile-fallback.c tests/faulty-provider.c \
+# hcp-profile run with a registry of its own, and a holder of locks.
+check_PROGRAMS += tests/profile-fixture
+tests_profile_fixture_SOURCES = tests/profile-fixture.c tests/faulty-provider.c \
 	tests/faulty-provider.h profiler/cmd-run.c
-tests_profile_fallback_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_profile_fallback_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
+tests_profile_fixture_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_profile_fixture_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
 
 check_LTLIBRARIES += tests/plugin-faulty.la
 tests_plugin_faulty_la_SOURCES = tests/plugin-faulty.c

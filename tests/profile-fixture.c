@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hcp-profile run with built-in kernels that fail before cpu-blas in the registry's
- * order. $HCP_TEST_KERNELS names those there are: "wrong" computes something else,
- * "crash" dies, "picky" serves no shape, "cpu" is cpu-blas.
+ * "run": hcp-profile run with built-in kernels that fail before cpu-blas in the
+ * registry's order. $HCP_TEST_KERNELS names those there are: "wrong" computes something
+ * else, "crash" dies, "picky" serves no shape, "cpu" is cpu-blas.
+ * "lock FILE": says "held" when it has locked a database, and keeps it until killed.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "db/cli.h"
 #include "kernels/registry.h"
 #include "profiler/commands.h"
@@ -69,9 +72,24 @@ int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
     return hcp_registry_open_with(device, chosen, n, plugin_path, out, err, err_size);
 }
 
+static int cmd_lock(int argc, char **argv)
+{
+    struct hcp_err err = {0};
+    hcp_db *db = NULL;
+    int rc = hcp_db_open(argv[argc - 1], HCP_DB_WRITE, &db, &err);
+    if (rc == HCP_OK)
+        rc = hcp_db_begin(db, &err);
+    if (rc != HCP_OK)
+        return hcp_cli_report(&err);
+    puts("held");
+    fflush(stdout);
+    return pause();
+}
+
 int main(int argc, char **argv)
 {
     static const struct hcp_command commands[] = {{"run", cmd_run, "measure"},
+                                                  {"lock", cmd_lock, "hold a database"},
                                                   {NULL, NULL, NULL}};
     if (argc == 2 && strcmp(argv[1], HCP_WORKER_COMMAND) == 0)
         return hcp_worker_main();
