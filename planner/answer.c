@@ -63,7 +63,7 @@ hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *
     struct gap gap = {.p = p};
     const hcp_rank *spec;
     int64_t q_min, q_max, kv_min, kv_max;
-    char lengths[64];
+    char lengths[64], run[224];
 
     for (size_t r = 0; r < p->n; r++) {
         if (tokens[r] == 0)
@@ -83,14 +83,14 @@ hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *
         "this needs block times outside the measured lengths (%lld), first %s q_len "
         "%lld, "
         "kv_len %lld on '%s%s%s' (rank %zu; measured q_len %lld..%lld, kv_len "
-        "%lld..%lld); run 'hcp-profile run --db %s%s%s %s' on that machine, then "
+        "%lld..%lld); run 'hcp-profile run --db %s%s %s' on that machine, then "
         "'hcp-plan "
         "fit --db %s'; or allow extrapolation (--extrapolate)",
         (long long)gap.n, gap.causal_first ? "causal" : "full", (long long)gap.q_first,
         (long long)gap.kv_first, spec->device, spec->limit[0] ? "@" : "", spec->limit,
         gap.rank_first, (long long)q_min, (long long)q_max, (long long)kv_min,
-        (long long)kv_max, p->ring->models->path, spec->limit[0] ? " --limits " : "",
-        spec->limit,
+        (long long)kv_max, p->ring->models->path,
+        bind_run_options(spec->limit, &p->ring->shape, NULL, run),
         answer_lengths(gap.causal_first, gap.q_most, gap.kv_most,
                        gap.q_first > q_max || gap.kv_first > kv_max, lengths),
         p->ring->models->path);

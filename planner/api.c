@@ -264,7 +264,7 @@ hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind k
     const struct bound_rank *b;
     const hcp_model *model;
     hcp_model_source source;
-    char lengths[64];
+    char lengths[64], run[224];
     double ms, lo, hi;
     int64_t q_min, q_max, kv_min, kv_max;
 
@@ -290,12 +290,12 @@ hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind k
             text, text_size, HCP_STATUS_OUTSIDE,
             "%s q_len %lld, kv_len %lld on '%s%s%s' is outside the measured "
             "lengths (q_len %lld..%lld, kv_len %lld..%lld); run 'hcp-profile "
-            "run --db %s%s%s %s' on that machine, then 'hcp-plan fit --db %s'; or allow "
+            "run --db %s%s %s' on that machine, then 'hcp-plan fit --db %s'; or allow "
             "extrapolation (--extrapolate)",
             causal ? "causal" : "full", (long long)q_len, (long long)kv_len,
             b->spec.device, b->spec.limit[0] ? "@" : "", b->spec.limit, (long long)q_min,
             (long long)q_max, (long long)kv_min, (long long)kv_max, ring->models->path,
-            b->spec.limit[0] ? " --limits " : "", b->spec.limit,
+            bind_run_options(b->spec.limit, &ring->shape, NULL, run),
             answer_lengths(causal, q_len, kv_len, q_len > q_max || kv_len > kv_max,
                            lengths),
             ring->models->path);

@@ -68,6 +68,36 @@ static void describe_shape(const char *dtype, int32_t heads, int32_t kv_heads,
              (int)kv_heads, (int)head_dim, (int)batch);
 }
 
+static void add_number(struct line *l, const char *option, int32_t value, int32_t usual)
+{
+    char digits[16];
+
+    snprintf(digits, sizeof digits, "%d", (int)value);
+    if (value != usual)
+        add(l, option, digits, "");
+}
+
+const char *bind_run_options(const char *limit, const hcp_shape *shape,
+                             const char *provider, char out[224])
+{
+    struct line line = {out, 224, 0};
+    hcp_shape usual;
+
+    out[0] = 0;
+    hcp_shape_init(&usual);
+    if (limit[0])
+        add(&line, " --limits ", limit, "");
+    if (provider)
+        add(&line, " --provider ", provider, "");
+    if (strcmp(shape->dtype, usual.dtype) != 0)
+        add(&line, " --dtype ", shape->dtype, "");
+    add_number(&line, " --batch ", shape->batch, usual.batch);
+    add_number(&line, " --heads ", shape->heads, usual.heads);
+    add_number(&line, " --kv-heads ", shape->kv_heads, usual.kv_heads);
+    add_number(&line, " --head-dim ", shape->head_dim, usual.head_dim);
+    return out;
+}
+
 /* What is measured of the same device: other limits, shapes, kernels. */
 static void near_matches(const hcp_models *models, const hcp_shape *shape,
                          const hcp_rank *rank, struct line *line)
@@ -111,7 +141,7 @@ static hcp_status missing(const hcp_models *models, const hcp_shape *shape,
                           const hcp_rank *rank, size_t r, const char *provider, int stale,
                           char *text, size_t text_size)
 {
-    char shape_text[96], near[700] = "";
+    char shape_text[96], run[224], near[700] = "";
     struct line line = {near, sizeof near, 0};
     const char *at = rank->limit[0] ? "@" : "";
     int measured = 0;
@@ -135,29 +165,33 @@ static hcp_status missing(const hcp_models *models, const hcp_shape *shape,
     near_matches(models, shape, rank, &line);
     return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
                      "no profile for '%s%s%s' (rank %zu; %s%s%s) in %s; run 'hcp-profile "
-                     "run --db %s%s%s' on that machine%s",
+                     "run --db %s%s' on that machine%s",
                      rank->device, at, rank->limit, r, provider ? provider : "",
                      provider ? ", " : "", shape_text, models->path, models->path,
-                     rank->limit[0] ? " --limits " : "", rank->limit, near);
+                     bind_run_options(rank->limit, shape, provider, run), near);
 }
 
-/* cudnn if it covers all ranks, else the first in the alphabet; "" if none does. */
+/* cudnn if it covers all ranks, else the first in the alphabet; "" if none does. A stale
+ * model covers too, and is refused later: another kernel must not step in unasked. */
 static void choose_provider(const hcp_models *models, const hcp_shape *shape,
                             const hcp_rank *ranks, size_t n, char out[32])
 {
     out[0] = 0;
     for (size_t i = 0; i < models->n_stored; i++) {
         const char *name = hcp_model_row(models->stored[i].model)->key.provider;
-        int stale = 0, all = 1, cudnn = strcmp(name, "cudnn") == 0;
+        int all = 1, cudnn = strcmp(name, "cudnn") == 0;
 
         if (strcmp(name, out) == 0 || strcmp(out, "cudnn") == 0)
             continue;
         if (out[0] && !cudnn && strcmp(name, out) > 0)
             continue;
-        for (size_t r = 0; all && r < n; r++)
+        for (size_t r = 0; all && r < n; r++) {
+            int stale = 0;
+
             all = (r > 0 && strcmp(ranks[r].device, ranks[r - 1].device) == 0 &&
                    strcmp(ranks[r].limit, ranks[r - 1].limit) == 0) ||
-                  covers(models, shape, &ranks[r], name, &stale);
+                  covers(models, shape, &ranks[r], name, &stale) || stale;
+        }
         if (all)
             memcpy(out, name, strlen(name) + 1);
     }

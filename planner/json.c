@@ -19,6 +19,15 @@ int jin_fail(struct json_in *in, const char *what)
     return -1;
 }
 
+int jin_within(struct json_in *in, const char *key, int rc)
+{
+    size_t n = strlen(in->error);
+
+    if (rc && !strstr(in->error, " in '"))
+        snprintf(in->error + n, sizeof in->error - n, " in '%s'", key);
+    return rc;
+}
+
 static void skip_space(struct json_in *in)
 {
     while (in->p < in->end &&

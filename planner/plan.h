@@ -266,6 +266,11 @@ size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size
 /* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above. */
 struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens);
 
+/* bind.c: the options of hcp-profile run that measure a limit, shape and kernel (NULL:
+ * the one it chooses), each after a space and only where not the default. Returns out. */
+const char *bind_run_options(const char *limit, const hcp_shape *shape,
+                             const char *provider, char out[224]);
+
 /* answer.c: the options of hcp-profile run that fill a gap: longer lengths up to these,
  * or (shorter than what is measured) these very ones. Returns out. */
 const char *answer_lengths(int causal, int64_t q_len, int64_t kv_len, int longer,
@@ -286,6 +291,8 @@ struct json_in {
     char error[96];
 };
 int jin_fail(struct json_in *in, const char *what);
+/* Says in which member an error is, if none is named yet; returns rc. */
+int jin_within(struct json_in *in, const char *key, int rc);
 int jin_literal(struct json_in *in, char c); /* skips white space, then exactly c */
 int jin_peek(struct json_in *in);            /* next character after white space, or -1 */
 int jin_string(struct json_in *in, char *out, size_t size); /* too long: error */
