@@ -209,18 +209,11 @@ static int read_segment(struct json_in *in, void *ctx)
     return 0;
 }
 
-static int read_rank_member(struct json_in *in, const char *key, void *ctx)
+static int read_rank_known(struct json_in *in, struct reading *r, int id)
 {
-    struct reading *r = ctx;
     hcp_plan_rank *rank = r->rank;
     int64_t number;
-    int id = find_member(rank_names, R_COUNT, key);
 
-    if (id < 0)
-        return jin_skip(in);
-    if (r->rank_seen >> id & 1)
-        return jin_fail(in, "member twice in a rank");
-    r->rank_seen |= (uint64_t)1 << id;
     switch (id) {
     case R_RANK:
         return jin_int(in, (int64_t)r->n_ranks, (int64_t)r->n_ranks, &number);
@@ -243,6 +236,19 @@ static int read_rank_member(struct json_in *in, const char *key, void *ctx)
     default:
         return jin_array(in, read_segment, r);
     }
+}
+
+static int read_rank_member(struct json_in *in, const char *key, void *ctx)
+{
+    struct reading *r = ctx;
+    int id = find_member(rank_names, R_COUNT, key);
+
+    if (id < 0)
+        return jin_skip(in);
+    if (r->rank_seen >> id & 1)
+        return jin_fail(in, "member twice in a rank");
+    r->rank_seen |= (uint64_t)1 << id;
+    return jin_within(in, key, read_rank_known(in, r, id));
 }
 
 static int read_rank(struct json_in *in, void *ctx)
@@ -307,7 +313,9 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
 
     switch (id) {
     case M_SCHEMA:
-        return jin_int(in, 1, 1, &number);
+        if (jin_int(in, 1, INT32_MAX, &number))
+            return -1;
+        return number == 1 ? 0 : jin_fail(in, "schema is not 1: of a newer version");
     case M_SEQ_LEN:
         return jin_int(in, 1, HCP_PLAN_MAX_LEN, &plan->seq_len);
     case M_TILE:
@@ -345,17 +353,10 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
     }
 }
 
-static int read_member(struct json_in *in, const char *key, void *ctx)
+static int read_known(struct json_in *in, struct reading *r, int id)
 {
-    struct reading *r = ctx;
     hcp_plan *plan = r->plan;
-    int id = find_member(member_names, M_COUNT, key);
 
-    if (id < 0)
-        return jin_skip(in);
-    if (r->seen >> id & 1)
-        return jin_fail(in, "member twice in the plan");
-    r->seen |= (uint64_t)1 << id;
     switch (id) {
     case M_STRATEGY:
     case M_LAYOUT:
@@ -381,6 +382,19 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
     default:
         return read_numbers(in, r, id);
     }
+}
+
+static int read_member(struct json_in *in, const char *key, void *ctx)
+{
+    struct reading *r = ctx;
+    int id = find_member(member_names, M_COUNT, key);
+
+    if (id < 0)
+        return jin_skip(in);
+    if (r->seen >> id & 1)
+        return jin_fail(in, "member twice in the plan");
+    r->seen |= (uint64_t)1 << id;
+    return jin_within(in, key, read_known(in, r, id));
 }
 
 /* Tokens add up, and the segments are those the layout gives these tokens. */

@@ -162,7 +162,7 @@ static void damage(void **state)
     (void)state;
     parse(good, text, sizeof text);
     assert_string_equal(text, "");
-    refuse("\"schema\":1", "\"schema\":2", "range");
+    refuse("\"schema\":1", "\"schema\":2", "newer version");
     refuse("\"schema\":1,", "", "missing");
     refuse("\"seq_len\":100", "\"seq_len\":101", "add up");
     refuse("\"seq_len\":100", "\"seq_len\":1e2", "integer");
