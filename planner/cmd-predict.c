@@ -30,7 +30,7 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct args *args = state->input;
-    struct hcp_err err = {0};
+    struct hcp_err err = {0}, why = {0};
     int rc = HCP_OK;
 
     switch (key) {
@@ -38,10 +38,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->plan;
         return 0;
     case OPT_Q_LEN:
-        rc = hcp_parse_len(arg, 1, &args->q_len, &err);
+        rc = hcp_parse_len(arg, 1, &args->q_len, &why);
+        if (rc)
+            hcp_fail(&err, rc, "--q-len: %s", why.text);
         break;
     case OPT_KV_LEN:
-        rc = hcp_parse_len(arg, 1, &args->kv_len, &err);
+        rc = hcp_parse_len(arg, 1, &args->kv_len, &why);
+        if (rc)
+            hcp_fail(&err, rc, "--kv-len: %s", why.text);
         break;
     case OPT_CELLS:
         args->cells = arg;
@@ -192,9 +196,10 @@ static int predict_lines(const struct args *args, const struct session *s, FILE 
             if (strcmp(line, "q_len,kv_len,mask") != 0)
                 rc = hcp_fail(err, HCP_USAGE,
                               "line 1 of the cells is not the header q_len,kv_len,mask%s",
-                              strchr(line, '\r') ? " (it ends in CR LF; convert the file "
-                                                   "with dos2unix)"
-                                                 : "");
+                              strchr(line, '\r') || (unsigned char)line[0] == 0xef
+                                  ? " (it has CR LF or a byte-order mark; convert the "
+                                    "file with dos2unix)"
+                                  : "");
             else
                 puts("q_len,kv_len,mask,predicted_ms,lo_ms,hi_ms,source");
             continue;
@@ -235,6 +240,9 @@ static int predict_cells(const struct args *args, const struct session *s, size_
     if (n != 1)
         return hcp_fail(err, HCP_USAGE, "--cells answers for one rank, --ranks has %zu",
                         n);
+    if (args->q_len || args->kv_len)
+        return hcp_fail(err, HCP_USAGE,
+                        "--cells has its own lengths; leave --q-len and --kv-len out");
     if (args->plan.json)
         return hcp_fail(err, HCP_USAGE, "--cells prints CSV; leave --json out");
     if (strcmp(args->cells, "-") != 0 && !(in = fopen(args->cells, "r")))

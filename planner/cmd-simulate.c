@@ -12,6 +12,7 @@ enum { OPT_STRATEGY = 0x4000, OPT_PLAN };
 struct args {
     struct plan_args plan;
     const char *file;
+    int strategy; /* --strategy was given */
 };
 
 static const struct argp_option options[] = {
@@ -35,6 +36,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         args->file = arg;
         return 0;
     case OPT_STRATEGY:
+        args->strategy = 1;
         if (hcp_strategy_from_name(arg, &args->plan.question.strategy))
             argp_error(state,
                        "--strategy '%s' is not known; expected even, nominal, "
@@ -105,8 +107,11 @@ static int load_plan(const char *path, hcp_plan *plan, struct hcp_err *err)
     }
     free(text);
     if (status)
-        return hcp_fail(err, plan_exit_code(status), "%s: %s", path,
-                        why[0] ? why : hcp_strerror(status));
+        return hcp_fail(err, plan_exit_code(status), "%s: %s%s", path,
+                        why[0] ? why : hcp_strerror(status),
+                        status == HCP_STATUS_FORMAT
+                            ? "; print one with 'hcp-plan split --json'"
+                            : "");
     if (plan->fingerprint && plan->fingerprint != hcp_plan_fingerprint(plan))
         fprintf(stderr,
                 "hcp-plan: note: %s was changed after it was printed (its fingerprint "
@@ -187,6 +192,7 @@ static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
     hcp_table *t = hcp_table_new();
     size_t critical = 0;
     double end = end_of(steps, n, m, &critical);
+    char buffers[16];
     int rc;
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
@@ -210,8 +216,12 @@ static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
         hcp_table_cell(t, "%.4f", s->wait_ms);
     }
     rc = hcp_table_print(t, stdout);
-    printf("\nmakespan %.4f ms, rank %zu finishes last; %s layout, %d buffers%s\n", end,
-           critical, hcp_layout_name(plan->layout), (int)plan->buffers,
+    snprintf(buffers, sizeof buffers, "%d", (int)plan->buffers);
+    if (plan->buffers == 0)
+        strcpy(buffers, "unlimited");
+    printf("\nmakespan %.4f ms, rank %zu finishes last; %s layout, %s buffer%s%s\n", end,
+           critical, hcp_layout_name(plan->layout), buffers,
+           plan->buffers == 1 ? "" : "s",
            plan->barrier ? ", a barrier after every step" : "");
     return rc;
 }
@@ -249,15 +259,22 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
 
     if (args->plan.ranks)
         return hcp_fail(err, HCP_USAGE, "--plan has its own ranks; leave --ranks out");
+    if (args->plan.shape.seq_len || args->plan.shape.layout[0] || args->strategy ||
+        args->plan.given & PLAN_GIVEN_SPLIT)
+        return hcp_fail(err, HCP_USAGE,
+                        "--plan is split already; leave --seq-len, --layout, --strategy, "
+                        "--tile, --stripes and --max-tokens out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;
-    if (args->plan.link_given) {
+    if (args->plan.given & PLAN_GIVEN_BUFFERS)
         plan.buffers = q->buffers;
-        plan.barrier = q->barrier;
+    if (args->plan.given & PLAN_GIVEN_ALPHA)
         plan.link_alpha_us = q->link_alpha_us;
+    if (args->plan.given & PLAN_GIVEN_GBPS)
         plan.link_gbps = q->link_gbps;
-    }
+    if (args->plan.given & PLAN_GIVEN_BARRIER)
+        plan.barrier = q->barrier;
     rc = session_open_plan(&args->plan, &plan, s, err);
     if (rc) {
         free(plan.ranks);

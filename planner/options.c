@@ -88,12 +88,14 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 
 static int set_ring_option(int key, const char *arg, hcp_question *q, struct hcp_err *err)
 {
+    struct hcp_err why = {0};
     int64_t number = 0;
     int rc = HCP_OK;
 
     switch (key) {
     case OPT_TILE:
-        return hcp_parse_len(arg, 1, &q->tile, err);
+        rc = hcp_parse_len(arg, 1, &q->tile, &why);
+        return rc ? hcp_fail(err, rc, "--tile: %s", why.text) : HCP_OK;
     case OPT_STRIPES:
         rc = hcp_parse_int(arg, "--stripes", 1, 1024, &number, err);
         q->stripes = (int32_t)number;
@@ -125,18 +127,21 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_MAX_TOKENS:
         args->max_tokens = arg;
+        args->given |= PLAN_GIVEN_SPLIT;
         return 0;
     case OPT_BARRIER:
         args->question.barrier = 1;
-        args->link_given = 1;
+        args->given |= PLAN_GIVEN_BARRIER;
         return 0;
     case OPT_BUFFERS:
     case OPT_ALPHA:
     case OPT_GBPS:
-        args->link_given = 1;
-        /* fallthrough */
     case OPT_TILE:
     case OPT_STRIPES:
+        args->given |= key == OPT_BUFFERS ? PLAN_GIVEN_BUFFERS
+                       : key == OPT_ALPHA ? PLAN_GIVEN_ALPHA
+                       : key == OPT_GBPS  ? PLAN_GIVEN_GBPS
+                                          : PLAN_GIVEN_SPLIT;
         if (set_ring_option(key, arg, &args->question, &err))
             argp_error(state, "%s", err.text);
         return 0;

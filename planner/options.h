@@ -8,10 +8,18 @@
 #include "db/cli.h"
 #include "planner/hcpplan.h"
 
+enum {
+    PLAN_GIVEN_BUFFERS = 1,
+    PLAN_GIVEN_ALPHA = 2,
+    PLAN_GIVEN_GBPS = 4,
+    PLAN_GIVEN_BARRIER = 8,
+    PLAN_GIVEN_SPLIT = 16 /* --tile, --stripes or --max-tokens */
+};
+
 struct plan_args {
     const char *db, *ranks, *provider, *max_tokens;
     int json;
-    int link_given; /* any of the ring's options was on the command line */
+    unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
     struct hcp_shape_args shape;
     hcp_question question; /* layout, mask and seq_len are filled from shape */
 };

@@ -25,6 +25,7 @@ int plan_exit_code(hcp_status status)
 static int parse_cap(const char *text, size_t len, size_t n, int64_t *rank, int64_t *cap,
                      struct hcp_err *err)
 {
+    struct hcp_err why = {0};
     char item[64], *equals;
     int rc;
 
@@ -41,7 +42,8 @@ static int parse_cap(const char *text, size_t len, size_t n, int64_t *rank, int6
         if (rc)
             return rc;
     }
-    return hcp_parse_len(equals ? equals + 1 : item, 0, cap, err);
+    rc = hcp_parse_len(equals ? equals + 1 : item, 0, cap, &why);
+    return rc ? hcp_fail(err, rc, "--max-tokens: %s", why.text) : HCP_OK;
 }
 
 static int parse_caps(const char *text, hcp_rank *ranks, size_t n, struct hcp_err *err)

@@ -141,6 +141,13 @@ less_equal() { # A B SLACK
     [[ "$output" == *"samples changed since the fit; run 'hcp-plan fit --db stale.db'"* ]]
     hcp-plan fit --quiet --db stale.db
     hcp-plan split --db stale.db --provider flash --ranks "$R" --seq-len 64K
+    # cudnn is the kernel that is asked for: flash does not step in when it is stale.
+    hcp-profile import --db stale.db nvidia-h200-cudnn919
+    hcp-plan fit --quiet --db stale.db --provider flash
+    run hcp-plan split --db stale.db --ranks "$R" --seq-len 4K
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"samples changed since the fit"* ]]
+    hcp-plan split --db stale.db --ranks "$R" --seq-len 4K --provider flash
 }
 
 @test "predict: one block, a list, exact hits, unknown cells" {
@@ -193,15 +200,38 @@ less_equal() { # A B SLACK
     sed 's/"tokens":/"tokens":1/' plan.json >broken.json
     run hcp-plan simulate --plan broken.json
     [ "$status" -eq 1 ]
-    [[ "$output" == *"not a plan: "* ]]
+    [[ "$output" == *"not a plan: "*"; print one with 'hcp-plan split --json'" ]]
+    sed 's/"schema":1/"schema":2/' plan.json >newer.json
+    run hcp-plan simulate --plan newer.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"of a newer version"*"in 'schema'"* ]]
     sed 's/"tile":128/"tile":64/' plan.json >edited.json
     run hcp-plan simulate --plan edited.json
     [ "$status" -eq 0 ]
     [[ "$output" == *"changed after it was printed"* ]]
     run hcp-plan simulate --plan plan.json --ranks "$R"
     [ "$status" -eq 2 ]
+    for split in '--seq-len 4K' '--layout striped' '--strategy even' '--tile 64'; do
+        # shellcheck disable=SC2086
+        run hcp-plan simulate --plan plan.json $split
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--plan is split already"* ]]
+    done
     run hcp-plan simulate --plan nowhere.json
     [ "$status" -eq 1 ]
+}
+
+@test "an option overrides that part of a plan's ring, no other" {
+    hcp-plan split --ranks "$R" --seq-len 8K --buffers 1 --barrier --json >ring.json
+    run hcp-plan simulate --plan ring.json --link-gbps 10
+    [[ "$output" == *"1 buffer, a barrier after every step"* ]]
+    hcp-plan simulate --ranks "$R" --seq-len 8K --buffers 0 | grep -q 'unlimited buffers'
+}
+
+@test "a missing shape names the options that measure it" {
+    run hcp-plan split --ranks "$R" --seq-len 8K --kv-heads 4 --dtype fp16 --provider cudnn
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"'hcp-profile run --db h.db --limits mps:100 --provider cudnn --dtype fp16 --kv-heads 4'"* ]]
 }
 
 @test "simulate shows who waits" {
