@@ -84,6 +84,7 @@ fake_mps() {
         usage "--q-lens" --device "$toy" --q-lens="$len"
         usage "--kv-lens" --device "$toy" --kv-lens="$len"
         usage "--causal-lens" --device "$toy" --causal-lens="$len"
+        usage "--max-len: " --device "$toy" --max-len="$len"
     done
     usage "nothing to measure" --device "$toy" --q-lens none --causal-lens none
     hcp-profile run --device "$toy" --levels 50 --q-lens 1,7 --kv-lens 1,7 --causal-lens 1,7
@@ -92,7 +93,13 @@ fake_mps() {
 
 @test "shapes" {
     usage "32 query heads cannot share 7 KV heads evenly" --device "$toy" --kv-heads 7
+    usage "6 query heads cannot share 4 KV heads evenly" --device cpu --heads 6 --kv-heads 4
     usage "--dtype 'int8' is not known" --device "$toy" --dtype int8
+    for n in 0 -4 99999999999; do
+        usage "--heads '$n' is" --device "$toy" --heads="$n"
+        usage "--batch '$n' is" --device "$toy" --batch="$n"
+        usage "--head-dim '$n' is" --device "$toy" --head-dim="$n"
+    done
 }
 
 @test "times" {
@@ -103,7 +110,7 @@ fake_mps() {
 }
 
 @test "devices that are not" {
-    for d in gpu cuda: cpu:1 recorded recorded: synthetic synthetic: '' CUDA:0; do
+    for d in gpu nvidia-l40s cuda: cpu:1 recorded recorded: synthetic synthetic: '' CUDA:0; do
         usage "unknown device '$d'; use cuda, cuda:N, cpu, recorded:FILE or synthetic:SPEC" --device "$d"
     done
 }
@@ -180,10 +187,7 @@ fake_mps() {
     setpriv --reuid=65534 --regid=65534 --clear-groups \
         env FAKE_MPS= "$other/nvidia-cuda-mps-control" serve >/dev/null 2>&1 3>&- &
     pid=$!
-    for _ in $(seq 50); do
-        grep -q nvidia-cuda-mps "/proc/$pid/comm" 2>/dev/null && break
-        sleep 0.1
-    done
+    within_30_s grep -q nvidia-cuda-mps "/proc/$pid/comm"
     run hcp-profile devices
     kill $pid
     rm -r "$other"
@@ -269,6 +273,40 @@ fallback() {
     refuse 1 "text.db" hcp-profile run --db text.db --device "$toy"
     [ "$(cat text.db)" = 'not a database' ]
     refuse 1 "nosuch/h.db" hcp-profile run --db nosuch/h.db --device "$toy"
+    refuse 1 "is not a regular file" hcp-profile run --db . --device "$toy"
+    set -- --device "$toy" --levels 50 --q-lens 128 --kv-lens 64,128 --causal-lens none
+    : >empty.db
+    hcp-profile run --db empty.db "$@" # becomes a database
+    # bytes 60..63: user_version; 68..71: application_id
+    cp empty.db newer.db
+    printf '\0\0\0\x63' | dd of=newer.db bs=1 seek=60 conv=notrunc status=none
+    refuse 1 "has schema version 99, this program knows versions up to" hcp-profile run --db newer.db "$@"
+    cp empty.db foreign.db
+    printf '\x0f\x05\x51\x11' | dd of=foreign.db bs=1 seek=68 conv=notrunc status=none
+    refuse 1 "is an SQLite database of another program" hcp-profile run --db foreign.db "$@"
+    cp empty.db short.db
+    truncate -s 5000 short.db
+    refuse 1 "'short.db' is damaged" hcp-profile run --db short.db "$@"
+    [ "$(stat -c %s short.db)" -eq 5000 ]
+}
+
+@test "a database that may only be read" {
+    [ "$(id -u)" -ne 0 ] || command -v setpriv >/dev/null || skip "root may write anywhere and there is no setpriv"
+    as_user=()
+    [ "$(id -u)" -ne 0 ] || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+    dir=$(mktemp -d /tmp/hcp-ro-XXXXXX)
+    bin=$(command -v hcp-profile)
+    chmod 755 "$dir"
+    "${as_user[@]}" "$bin" --version >/dev/null || skip "an ordinary user cannot run programs here"
+    set -- --device "$toy" --levels 50 --q-lens 128 --kv-lens 64,128 --causal-lens none
+    hcp-profile run --db "$dir/h.db" --device "$toy" --levels 20 --max-len 128
+    chmod 444 "$dir/h.db"
+    refuse 1 "cannot write '$dir/h.db': Permission denied; make it writable or give another --db" \
+        "${as_user[@]}" "$bin" run --db "$dir/h.db" "$@"
+    refuse 1 "its directory '$dir' is not writable" "${as_user[@]}" "$bin" run --db "$dir/new.db" "$@"
+    run "${as_user[@]}" "$bin" run --dry-run --db "$dir/h.db" "$@" # only reads
+    [ "$status" -eq 0 ]
+    rm -r "$dir"
 }
 
 @test "a database that another program has locked: says that it waits, and goes on" {
