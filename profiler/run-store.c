@@ -153,7 +153,7 @@ static int put(struct hcp_sweep *run, const struct hcp_cell *row, struct hcp_err
     hcp_waiting_begin();
     if (!run->ops->in_worker && run->batch_began_s == 0) {
         rc = hcp_db_begin(run->db, err);
-        run->batch_began_s = hcp_now_s();
+        run->batch_began_s = rc == HCP_OK ? hcp_now_s() : 0;
     }
     if (rc == HCP_OK)
         rc = hcp_db_put_cell(run->db, row, err);
