@@ -132,6 +132,14 @@ static int parse_limits(const char *text, const char *option, int bare,
     }
 }
 
+static int one_len(const char *text, const char *option, int64_t *out,
+                   struct hcp_err *err)
+{
+    struct hcp_err why;
+    int rc = hcp_parse_len(text, 1, out, &why);
+    return rc == HCP_OK ? rc : hcp_fail(err, rc, "%s: %.900s", option, why.text);
+}
+
 static int set_option(int key, const char *arg, struct args *a, struct hcp_err *err)
 {
     struct hcp_run_options *r = &a->run;
@@ -160,7 +168,7 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         return hcp_grid_lens(arg, "--causal-lens", &r->grid.causal, &r->grid.n_causal,
                              err);
     case OPT_MAX_LEN:
-        return hcp_parse_len(arg, 1, &r->max_len, err);
+        return one_len(arg, "--max-len", &r->max_len, err);
     case OPT_KERNEL:
         if (snprintf(r->plugin, sizeof r->plugin, "%s", arg) >= (int)sizeof r->plugin)
             return hcp_fail(err, HCP_USAGE, "--kernel: path too long");
