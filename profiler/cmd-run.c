@@ -343,6 +343,12 @@ static int measure(struct session *s, struct hcp_sweep *run)
     return rc;
 }
 
+static int stopped_early(void)
+{
+    fputs("hcp-profile: stopped; the same command begins again\n", stderr);
+    return EXIT_STOPPED;
+}
+
 static int sweep(struct session *s, const char *spec, const struct hcp_device_info *gpu)
 {
     struct hcp_sweep run;
@@ -355,7 +361,7 @@ static int sweep(struct session *s, const char *spec, const struct hcp_device_in
         rc = hcp_run_resume(&run, s->db, &err);
     hcp_waiting_end();
     if (hcp_worker_stop) {
-        rc = EXIT_STOPPED;
+        rc = stopped_early();
     } else if (rc != HCP_OK) {
         hcp_cli_report(&err);
     } else {
@@ -381,7 +387,7 @@ static int sweep_gpus(struct session *s, int *n_gpus, char reason[512])
     int64_t only = -1;
     int rc = hcp_worker_list(&gpus, &n, reason, &err);
     if (rc != HCP_OK)
-        return hcp_worker_stop ? EXIT_STOPPED : hcp_cli_report(&err);
+        return hcp_worker_stop ? stopped_early() : hcp_cli_report(&err);
     *n_gpus = (int)n;
     if (device && device[4] == ':') {
         rc = hcp_parse_int(device + 5, "--device cuda:N", 0, 1024, &only, &err);

@@ -187,8 +187,9 @@ static int visit_cell(struct hcp_sweep *run, struct hcp_level *level, hcp_device
         if (join(v, &facts, samples) != 0)
             return hcp_fail(err, HCP_FAILED, "out of memory");
         rc = last ? finish(run, level, v, NULL, err) : HCP_OK;
+        /* What took time is kept at once. */
         if (rc == HCP_OK && hcp_now_s() - start > 0.02)
-            rc = hcp_run_flush(run, err); /* a cell that took time is kept at once */
+            rc = hcp_run_flush(run, err);
         if (!run->ops->in_worker) /* what the next one is likely to take */
             run->cost.overhead_s += 0.2 * (hcp_now_s() - start - run->cost.overhead_s);
         return rc;

@@ -132,6 +132,21 @@ process_gone() { # a zombie of ours counts as gone
     [ "$(rows | wc -l)" -eq 30 ]
 }
 
+@test "Ctrl-C while the kernel is checked: ends with 130 and says so" {
+    env --default-signal=INT hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --max-len 1K \
+        >/dev/null 2>err 3>&- &
+    pid=$!
+    for _ in $(seq 300); do # the worker is there, nothing is stored
+        [ -z "$(cat "/proc/$pid/task/$pid/children")" ] || break
+        sleep 0.01
+    done
+    kill -INT $pid
+    code=0
+    wait $pid || code=$?
+    [ "$code" -eq 130 ]
+    grep -q 'hcp-profile: stopped; ' err
+}
+
 @test "Ctrl-C while a worker computes: it ends too" {
     env --default-signal=INT hcp-profile run --device cpu --limits cpu:20 "${shape[@]}" --max-len 1K --warm-up 0.2 \
         >/dev/null 2>err 3>&- &
