@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 #include "planner/plan.h"
 
@@ -53,11 +54,15 @@ static void find_classes(const struct problem *p, struct scratch *s,
         act->len[i] = tokens[r];
         if (act->direct)
             continue;
-        c = memo_class(memo, p->ring->ranks[r].id[p->kind], tokens[r]);
+        c = act->guess[r]; /* of this rank in the split before: few change in a move */
+        if (c >= memo->n || memo->len[c] != tokens[r] ||
+            memo->id[c] != p->ring->ranks[r].id[p->kind])
+            c = memo_class(memo, p->ring->ranks[r].id[p->kind], tokens[r]);
         if (c < 0) {
             act->direct = 1;
             continue;
         }
+        act->guess[r] = c;
         act->cls[i] = c;
     }
 }
@@ -84,8 +89,10 @@ static void classify(const struct problem *p, struct scratch *s, const int64_t *
 }
 
 /* Busy times into busy[] by active index; returns the largest. Asks the models for what
- * the memo does not have: afterwards all blocks of the split are in it. */
-static double sum_blocks(const struct problem *p, struct scratch *s, double *busy)
+ * the memo does not have: afterwards all blocks of the split are in it. Stops at a rank
+ * that is busy for limit_ms. */
+static double sum_blocks(const struct problem *p, struct scratch *s, double limit_ms,
+                         double *busy)
 {
     struct active *act = &s->act;
     struct memo *memo = &s->memo;
@@ -122,6 +129,8 @@ static double sum_blocks(const struct problem *p, struct scratch *s, double *bus
         }
         busy[i] = ms;
         most = ms > most ? ms : most;
+        if (ms >= limit_ms)
+            break;
     }
     return most;
 }
@@ -167,7 +176,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                 cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i], NULL);
             s->busy[i] = s->value[i];
         }
-    } else if (sum_blocks(p, s, s->busy) >= limit_ms) {
+    } else if (sum_blocks(p, s, limit_ms, s->busy) >= limit_ms) {
         return (struct score){0, 1, 0, limit_ms};
     }
     cost_hops(p, act->m, act->len, s->hops);
@@ -273,7 +282,7 @@ double eval_busy(const struct problem *p, struct scratch *s, const int64_t *toke
     *rough = s->act.direct;
     if (s->act.direct)
         return rough_busy(p, s, tokens);
-    most = sum_blocks(p, s, s->busy);
+    most = sum_blocks(p, s, INFINITY, s->busy);
     spread(p, &s->act, tokens, s->busy);
     return most;
 }

@@ -110,6 +110,7 @@ struct active {
     int32_t *rank; /* [m] index into the problem's ranks */
     int64_t *len;
     int32_t *cls;     /* [m] class in the memo */
+    int32_t *guess;   /* [n] class that a rank, with tokens or not, last had */
     int32_t *present; /* classes of this split in order of first appearance */
     int32_t n_present;
     int32_t *first, *last, *before, *total; /* by class; first and last: eval_source */

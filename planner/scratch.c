@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdint.h>
+#include <string.h>
 #include "planner/plan.h"
 
 /* Classes the memo holds. Enough for any split of up to 128 ranks after a move of two;
- * large groups of equal ranks need few; above 512 a table is slower than asking. */
+ * large groups of equal ranks need few; above 512 a table is slower than asking. Small
+ * groups have room for all splits of a question. */
 static int32_t memo_classes(size_t n)
 {
     size_t c = 2 * n + 16;
 
+    if (n <= 16)
+        c = 64;
     return (int32_t)(c < 512 ? c : 512);
 }
 
@@ -46,6 +50,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(act->rank, n);
     CARVE(act->len, n);
     CARVE(act->cls, n);
+    CARVE(act->guess, n);
     CARVE(act->present, k);
     CARVE(act->first, k);
     CARVE(act->last, k);
@@ -97,4 +102,5 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
 
     carve_all(s, &c, n);
     memo_reset(&s->memo);
+    memset(s->act.guess, 0, n * sizeof *s->act.guess);
 }

@@ -95,9 +95,9 @@ static void average_speeds(const struct problem *p, struct scratch *s,
  * stands still: equal finish times where waiting does not matter. Leaves the best split
  * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
  * first rounds show that limit_ms is out of reach: at the speeds they have, the whole
- * area would take these ranks 1 / MARGIN longer. */
+ * area would take these ranks 1 / MARGIN longer. *stale: s->busy is of another split. */
 static double equalise(const struct problem *p, struct scratch *s, const uint8_t *allowed,
-                       double limit_ms, int64_t *out)
+                       double limit_ms, int64_t *out, int *stale)
 {
     int64_t *tokens = s->tokens[TOK_START];
     double *speed = s->speed, least = -1;
@@ -114,7 +114,8 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
         if (round > 0 && memcmp(tokens, out, p->n * sizeof *tokens) == 0)
             break;
         most = eval_busy(p, s, tokens, &rough);
-        if (least < 0 || most < least) {
+        *stale = least >= 0 && most >= least;
+        if (!*stale) {
             least = most;
             memcpy(out, tokens, p->n * sizeof *tokens);
         }
@@ -143,13 +144,14 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
  * average cost of a tile and without asking the models: takes the roughness of rounding
  * out of a split. Returns the busy time of what is then in out. */
 static double polish(const struct problem *p, struct scratch *s, const uint8_t *allowed,
-                     int64_t n_allowed, double least, int64_t *out)
+                     int64_t n_allowed, double least, int stale, int64_t *out)
 {
     int64_t *tokens = s->tokens[TOK_START];
     double *busy = s->value2, *tile_ms = s->weight;
     int rough;
 
-    eval_busy(p, s, out, &rough);
+    if (stale)
+        eval_busy(p, s, out, &rough);
     for (int round = 0; round < 3; round++) {
         double most;
         int moves = 0, limit = n_allowed < 32 ? (int)n_allowed : 32;
@@ -240,12 +242,11 @@ static int attempt(struct search *q)
 static int move(struct search *q, size_t from, size_t to, int64_t tiles)
 {
     const struct problem *p = q->p;
-    int64_t has = q->best[from] / p->tile, tokens;
+    int64_t tokens = tiles * p->tile;
 
-    if (has < tiles)
-        tiles = has;
-    tokens = tiles * p->tile;
-    if (from == to || tiles == 0 || !q->allowed[to] || q->best[to] + tokens > p->cap[to])
+    if (tokens > q->best[from])
+        tokens = q->best[from] / p->tile * p->tile;
+    if (from == to || tokens == 0 || !q->allowed[to] || q->best[to] + tokens > p->cap[to])
         return 0;
     /* The receiver alone would need longer than the best plan: no need to look. Nine
      * tenths of its average cost a tile is a careful guess of what the move adds. */
@@ -276,43 +277,49 @@ static int move_rest(struct search *q)
     return attempt(q);
 }
 
+/* The allowed ranks that are busy least, in order of (busy, rank); at most n of them. */
+static int receivers(const struct search *q, int n, size_t *out)
+{
+    double above = -1;
+    size_t above_rank = 0;
+    int found = 0;
+
+    for (; found < n; found++) {
+        size_t pick = q->p->n;
+
+        for (size_t r = 0; r < q->p->n; r++) {
+            int later = q->busy[r] > above || (q->busy[r] == above && r > above_rank);
+
+            /* In large groups, bringing a rank back in is not worth the tries. */
+            if (later && q->allowed[r] &&
+                (q->best[r] > 0 || q->n_allowed <= SMALL_GROUP) &&
+                (pick == q->p->n || q->busy[r] < q->busy[pick]))
+                pick = r;
+        }
+        if (pick == q->p->n)
+            break;
+        out[found] = pick;
+        above = q->busy[pick];
+        above_rank = pick;
+    }
+    return found;
+}
+
 /* From the rank that finishes last, then from the one with most tokens (whose KV makes
  * others wait), to those that are busy least. */
 static int improve(struct search *q, int64_t tiles)
 {
     const struct problem *p = q->p;
-    size_t donors[2] = {(size_t)q->critical, 0};
-    int tries = q->n_allowed <= SMALL_GROUP ? 3 : 2;
+    size_t donors[2] = {(size_t)q->critical, 0}, to[3];
+    int n = receivers(q, q->n_allowed <= SMALL_GROUP ? 3 : 2, to);
 
     for (size_t r = 1; r < p->n; r++)
         if (q->best[r] > q->best[donors[1]])
             donors[1] = r;
-    for (int d = 0; d < 2; d++) {
-        double above = -1; /* receivers in order of (busy, rank), without sorting */
-        size_t above_rank = 0;
-
-        if (d == 1 && donors[1] == donors[0])
-            break;
-        for (int t = 0; t < tries && q->budget > 0; t++) {
-            size_t pick = p->n;
-
-            for (size_t r = 0; r < p->n; r++) {
-                int later = q->busy[r] > above || (q->busy[r] == above && r > above_rank);
-
-                /* In large groups, bringing a rank back in is not worth the tries. */
-                if (later && q->allowed[r] &&
-                    (q->best[r] > 0 || q->n_allowed <= SMALL_GROUP) &&
-                    (pick == p->n || q->busy[r] < q->busy[pick]))
-                    pick = r;
-            }
-            if (pick == p->n)
-                break;
-            above = q->busy[pick];
-            above_rank = pick;
-            if (move(q, donors[d], pick, tiles))
+    for (int d = 0; d < (donors[1] == donors[0] ? 1 : 2); d++)
+        for (int t = 0; t < n && q->budget > 0; t++)
+            if (move(q, donors[d], to[t], tiles))
                 return 1;
-        }
-    }
     return 0;
 }
 
@@ -327,7 +334,8 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                        .fin = s->weight,
                        .busy = s->value2};
     int64_t m = 0, step = 1;
-    double busy = equalise(p, s, allowed, limit_ms, out);
+    int stale = 0;
+    double busy = equalise(p, s, allowed, limit_ms, out, &stale);
 
     if (busy == -1)
         return (struct score){1, 0, 0, 0};
@@ -337,7 +345,7 @@ struct score solve_search(const struct problem *p, struct scratch *s,
         m += out[r] > 0;
     q.n_allowed = count(p, allowed);
     if (q.n_allowed <= LARGE_GROUP)
-        busy = polish(p, s, allowed, q.n_allowed, busy, out);
+        busy = polish(p, s, allowed, q.n_allowed, busy, stale, out);
     q.budget = budget_of(m);
     /* No split of these ranks gets there, or none that is looked at. */
     if (!s->act.direct && q.n_allowed > LARGE_GROUP &&
