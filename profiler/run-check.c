@@ -6,14 +6,19 @@
 #include "profiler/run.h"
 #include "profiler/worker.h"
 
-static int count_todo(struct hcp_sweep *run)
+/* Something is to do with this kernel; or all that it has are failures, as after a check
+ * that it did not pass: then another one may still be to do. */
+static int to_check(struct hcp_sweep *run)
 {
-    int todo = 0;
+    int todo = 0, good = 0, bad = 0;
     for (size_t i = 0; i < run->n_levels; i++) {
+        const int *counts = run->levels[i].counts;
         hcp_run_count(&run->levels[i]);
-        todo += run->levels[i].counts[HCP_CELL_TODO];
+        todo += counts[HCP_CELL_TODO];
+        good += counts[HCP_CELL_KEPT];
+        bad += counts[HCP_CELL_KEPT_FAILED];
     }
-    return todo;
+    return todo > 0 || (good == 0 && bad > 0);
 }
 
 /* Kernels of the sweep's device, in the registry's order. */
@@ -67,7 +72,7 @@ static int store_failed(struct hcp_sweep *run, const char *why, struct hcp_err *
 
 static int check(struct hcp_sweep *run, struct kernels *k, struct hcp_err *err)
 {
-    while (count_todo(run) > 0) {
+    while (to_check(run)) {
         struct hcp_err why = {0};
         char failed[32], version[48];
         int rc = run->whole->ops->check(run->whole, run->check_result, &why);
@@ -106,6 +111,7 @@ int hcp_run_check(struct hcp_sweep *run, struct hcp_err *err)
     struct kernels kernels = {NULL, 0, 0};
     int rc = check(run, &kernels, err);
     free(kernels.list);
-    count_todo(run);
+    for (size_t i = 0; i < run->n_levels; i++)
+        hcp_run_count(&run->levels[i]);
     return rc;
 }

@@ -46,7 +46,7 @@ struct hcp_sweep {
     struct hcp_device_config config; /* limit is the current level's */
     const struct hcp_device_ops *ops;
     struct hcp_device_info info; /* of the whole device */
-    hcp_device *whole;           /* the device without limit, until its kernel is checked */
+    hcp_device *whole;           /* the device without limit, until it is checked */
     struct hcp_key key;
     char run_uid[40], host[64], check_result[64];
     struct hcp_grid grid;
@@ -69,10 +69,10 @@ struct hcp_sweep {
 int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options,
                     const char *spec, const struct hcp_device_info *gpu,
                     struct hcp_err *err);
-/* Conformance once, on the whole device, before anything is timed; nothing when there is
- * nothing to do. A kernel that fails gives way to the next one of the registry that
- * serves the shape, unless the user named it; one line on stderr says so, and what that
- * one has measured before counts. HCP_FAILED: none passes, and the cells of the last are
+/* Conformance once, on the whole device, before anything is timed; nothing when all is
+ * done. A kernel that fails gives way to the next one of the registry that serves the
+ * shape, unless the user named it; one line on stderr says so, and what that one has
+ * measured before counts. HCP_FAILED: none passes, and the cells of the last are
  * stored as failed; or "stopped". After hcp_run_resume. */
 int hcp_run_check(struct hcp_sweep *run, struct hcp_err *err);
 /* Measures what is to do; every finished cell is stored at once. HCP_FAILED with

@@ -237,11 +237,17 @@ fallback() {
     [ "$status" -eq 1 ]
     [[ "$stderr" == *"faulty 0 failed its conformance check and was not timed: "* ]]
     [ "$(stored)" -eq 0 ]
+    fallback wrong,cpu --provider faulty # says why again
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"faulty 0 failed its conformance check and was not timed: "* ]]
+    fallback wrong,cpu # those failures do not keep another kernel away
+    [ "$status" -eq 0 ]
+    [ "$(stored)" -eq 1 ]
     HCP_FAULTY=wrong fallback cpu --kernel "$faulty"
     [ "$status" -eq 1 ]
     [[ "$stderr" == *"faulty 1.0 failed its conformance check and was not timed: "* ]]
     [[ "$stderr" != *"next kernel"* ]]
-    [ "$(stored)" -eq 0 ]
+    [ "$(stored)" -eq 1 ]
 }
 
 @test "a kernel that reports an error fails its cells only" {
