@@ -145,6 +145,16 @@ static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f,
     strcpy(row->note, f->note);
 }
 
+/* Clocks fall within the first tens of milliseconds: a row with another warm-up than
+ * usual says so. */
+static void note_warm_up(const struct hcp_sweep *run, struct hcp_cell *row)
+{
+    size_t n = strlen(row->note);
+    if (run->ops->in_worker && !isnan(run->options->warmup_s))
+        snprintf(row->note + n, sizeof row->note - n, "%swarm-up %.0f ms", n ? "; " : "",
+                 1e3 * run->cost.warmup_s);
+}
+
 /* One transaction a cell. Cells that took no time to get, replayed or computed, share
  * one for up to 0.2 s: a disk takes longer than they do. */
 static int put(struct hcp_sweep *run, const struct hcp_cell *row, struct hcp_err *err)
@@ -214,8 +224,10 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
         /* What must never be stored as a measurement is kept as a failure. */
         return hcp_run_store(run, level, cell, NULL, NULL, why.text, err);
     }
-    if (!error)
+    if (!error) {
+        note_warm_up(run, &row);
         note_order(level, cell, &row);
+    }
     int rc = put(run, &row, err);
     if (rc != HCP_OK)
         return rc;

@@ -255,7 +255,7 @@ process_gone() { # a zombie of ours counts as gone
 
 @test "this CPU: shares of a core, kernel checked first, samples kept" {
     run --separate-stderr hcp-profile run --device cpu --limits cpu:30 "${shape[@]}" --q-lens 128 \
-        --kv-lens 128,256 --causal-lens 128
+        --kv-lens 128,256 --causal-lens 128 --warm-up 0.03
     echo "$stderr" >&2
     [ "$status" -eq 0 ]
     [ "$(rows | wc -l)" -eq 3 ]
@@ -263,6 +263,7 @@ process_gone() { # a zombie of ours counts as gone
     [ "$(rows | field method | grep -cE '^(wall|cpu-time)$')" -eq 3 ]
     [ "$(rows | field check_result | grep -c '^passed')" -eq 3 ]
     [ "$(rows | grep -c '"samples_ms":\[[0-9]')" -eq 3 ]
+    [ "$(rows | field note | grep -c 'warm-up 30 ms')" -eq 3 ]
     [ "$(rows | field cache | sort -u)" = cold ]
     [[ "$(rows | field device_uuid | sort -u)" == CPU-* ]]
 }
