@@ -179,7 +179,7 @@ struct contest {
     struct scratch *s;
     struct answer answer;    /* tokens in TOK_PLAN */
     struct score even, drop; /* of the layout looked at last */
-    int timed;            /* plan_fin and plan_busy are those of the answer */
+    int timed;               /* plan_fin and plan_busy are those of the answer */
 };
 
 static void enter(struct contest *c, struct score score, const int64_t *tokens, int exact,
