@@ -64,7 +64,7 @@ int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
     } all[] = {
         {"wrong", wrong}, {"crash", crash}, {"picky", picky}, {"cpu", hcp_provider_cpu}};
     const char *words = getenv("HCP_TEST_KERNELS");
-    hcp_provider_ctor chosen[4];
+    hcp_provider_ctor chosen[4] = {NULL};
     size_t n = 0;
     for (size_t i = 0; words && i < sizeof all / sizeof *all; i++)
         if (strstr(words, all[i].word))
