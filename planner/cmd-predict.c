@@ -69,30 +69,45 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
+struct block {
+    int64_t q_len, kv_len;
+    int causal;
+};
+
+static const char *mask_name(const struct block *block)
+{
+    return block->causal ? "causal" : "full";
+}
+
 static int predict(const struct args *args, const struct session *s, size_t rank,
-                   int causal, int64_t q_len, int64_t kv_len, hcp_prediction *out,
-                   struct hcp_err *err)
+                   const struct block *block, hcp_prediction *out, struct hcp_err *err)
 {
     hcp_status status;
 
     memset(out, 0, sizeof *out);
     out->size = sizeof *out;
-    status = hcp_block_predict(s->ring, rank, args->kind, causal, q_len, kv_len,
-                               args->plan.question.extrapolate, err->text,
+    status = hcp_block_predict(s->ring, rank, args->kind, block->causal, block->q_len,
+                               block->kv_len, args->plan.question.extrapolate, err->text,
                                sizeof err->text, out);
     return err->code = plan_exit_code(status);
 }
 
 /* ---- one block on each rank ---- */
 
-static json_t *block_json(const struct args *args, const struct hcp_key *key,
+/* p NULL: outside the measured lengths. */
+static json_t *block_json(const struct hcp_key *key, const struct block *block,
                           const hcp_prediction *p)
 {
-    json_t *object =
-        json_pack("{s:s, s:s, s:I, s:I, s:s}", "device", key->device, "limit", key->limit,
-                  "q_len", (json_int_t)args->q_len, "kv_len", (json_int_t)args->kv_len,
-                  "mask", args->plan.shape.mask);
+    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s}", "device", key->device,
+                               "limit", key->limit, "q_len", (json_int_t)block->q_len,
+                               "kv_len", (json_int_t)block->kv_len, "mask",
+                               mask_name(block));
 
+    if (!p) {
+        json_object_set_new(object, "predicted_ms", json_null());
+        json_object_set_new(object, "source", json_string("outside"));
+        return object;
+    }
     json_object_set_new(object, "predicted_ms", hcp_json_real(p->ms));
     json_object_set_new(
         object, "interval_ms",
@@ -102,21 +117,23 @@ static json_t *block_json(const struct args *args, const struct hcp_key *key,
     return object;
 }
 
-static void block_text(const struct args *args, const struct hcp_key *key,
+static void block_text(const struct hcp_key *key, const struct block *block,
                        const hcp_prediction *p)
 {
     char name[112];
 
     plan_rank_name(key->device, key->limit, name, sizeof name);
     printf("%s: %lld queries, %lld keys, %s: %.6g ms (%.6g to %.6g), %s, %s\n", name,
-           (long long)args->q_len, (long long)args->kv_len, args->plan.shape.mask, p->ms,
+           (long long)block->q_len, (long long)block->kv_len, mask_name(block), p->ms,
            p->lo_ms, p->hi_ms, hcp_source_name(p->source), p->model);
 }
 
 static int predict_one(const struct args *args, const struct session *s,
                        const struct hcp_key *keys, size_t n, struct hcp_err *err)
 {
-    int causal = strcmp(args->plan.shape.mask, "causal") == 0, rc = HCP_OK;
+    struct block block = {args->q_len, args->kv_len,
+                          strcmp(args->plan.shape.mask, "causal") == 0};
+    int rc = HCP_OK;
     json_t *array = args->plan.json && n > 1 ? json_array() : NULL;
 
     if (args->q_len == 0 || args->kv_len == 0)
@@ -124,15 +141,15 @@ static int predict_one(const struct args *args, const struct session *s,
     for (size_t r = 0; r < n && rc == HCP_OK; r++) {
         hcp_prediction p;
 
-        rc = predict(args, s, r, causal, args->q_len, args->kv_len, &p, err);
+        rc = predict(args, s, r, &block, &p, err);
         if (rc)
             break;
         if (array)
-            json_array_append_new(array, block_json(args, &keys[r], &p));
+            json_array_append_new(array, block_json(&keys[r], &block, &p));
         else if (args->plan.json)
-            rc = hcp_json_print(block_json(args, &keys[r], &p), stdout);
+            rc = hcp_json_print(block_json(&keys[r], &block, &p), stdout);
         else
-            block_text(args, &keys[r], &p);
+            block_text(&keys[r], &block, &p);
     }
     if (array && rc == HCP_OK)
         return hcp_json_print(array, stdout);
@@ -142,8 +159,8 @@ static int predict_one(const struct args *args, const struct session *s,
 
 /* ---- a list of blocks ---- */
 
-static int parse_cell(char *line, size_t number, int64_t *q_len, int64_t *kv_len,
-                      int *causal, struct hcp_err *err)
+static int parse_cell(char *line, size_t number, struct block *block,
+                      struct hcp_err *err)
 {
     char *kv = strchr(line, ','), *mask = kv ? strchr(kv + 1, ',') : NULL;
     struct hcp_err why = {0};
@@ -152,21 +169,28 @@ static int parse_cell(char *line, size_t number, int64_t *q_len, int64_t *kv_len
         return hcp_fail(err, HCP_USAGE, "line %zu: expected q_len,kv_len,mask", number);
     *kv++ = 0;
     *mask++ = 0;
-    if (hcp_parse_len(line, 1, q_len, &why) || hcp_parse_len(kv, 1, kv_len, &why))
+    if (hcp_parse_len(line, 1, &block->q_len, &why) ||
+        hcp_parse_len(kv, 1, &block->kv_len, &why))
         return hcp_fail(err, HCP_USAGE, "line %zu: %s", number, why.text);
     if (strcmp(mask, "full") != 0 && strcmp(mask, "causal") != 0)
         return hcp_fail(err, HCP_USAGE, "line %zu: mask '%s' is neither full nor causal",
                         number, mask);
-    *causal = mask[0] == 'c';
+    block->causal = mask[0] == 'c';
     return HCP_OK;
 }
 
-static void print_cell(int64_t q_len, int64_t kv_len, int causal, const hcp_prediction *p)
+/* A line of CSV, or an element of array if there is one. p NULL: outside. */
+static void put_cell(json_t *array, const struct hcp_key *key, const struct block *block,
+                     const hcp_prediction *p)
 {
     char ms[32], lo[32], hi[32];
 
-    printf("%lld,%lld,%s,", (long long)q_len, (long long)kv_len,
-           causal ? "causal" : "full");
+    if (array) {
+        json_array_append_new(array, block_json(key, block, p));
+        return;
+    }
+    printf("%lld,%lld,%s,", (long long)block->q_len, (long long)block->kv_len,
+           mask_name(block));
     if (p)
         printf("%s,%s,%s,%s\n", hcp_format_double(p->ms, ms),
                hcp_format_double(p->lo_ms, lo), hcp_format_double(p->hi_ms, hi),
@@ -177,7 +201,8 @@ static void print_cell(int64_t q_len, int64_t kv_len, int causal, const hcp_pred
 
 /* Answers line by line. A block outside the measured lengths gets a line without
  * numbers, and the exit code says that not everything was answered. */
-static int predict_lines(const struct args *args, const struct session *s, FILE *in,
+static int predict_lines(const struct args *args, const struct session *s,
+                         const struct hcp_key *key, FILE *in, json_t *array,
                          struct hcp_err *err)
 {
     char *line = NULL;
@@ -186,35 +211,34 @@ static int predict_lines(const struct args *args, const struct session *s, FILE 
     int rc = HCP_OK;
 
     while (rc == HCP_OK && getline(&line, &size, in) >= 0) {
-        int64_t q_len = 0, kv_len = 0;
-        int causal = 0;
+        struct block block = {0};
         hcp_prediction p;
 
         number++;
-        line[strcspn(line, "\n")] = 0;
+        line[strcspn(line, "\r\n")] = 0;
         if (number == 1) {
             if (strcmp(line, "q_len,kv_len,mask") != 0)
                 rc = hcp_fail(err, HCP_USAGE,
                               "line 1 of the cells is not the header q_len,kv_len,mask%s",
-                              strchr(line, '\r') || (unsigned char)line[0] == 0xef
-                                  ? " (it has CR LF or a byte-order mark; convert the "
-                                    "file with dos2unix)"
+                              (unsigned char)line[0] == 0xef
+                                  ? " (it begins with a byte-order mark; remove it with "
+                                    "dos2unix)"
                                   : "");
-            else
+            else if (!array)
                 puts("q_len,kv_len,mask,predicted_ms,lo_ms,hi_ms,source");
             continue;
         }
-        rc = parse_cell(line, number, &q_len, &kv_len, &causal, err);
+        rc = parse_cell(line, number, &block, err);
         if (rc)
             break;
-        rc = predict(args, s, 0, causal, q_len, kv_len, &p, err);
+        rc = predict(args, s, 0, &block, &p, err);
         if (rc == HCP_NO_ANSWER && args->plan.question.extrapolate == 0) {
             if (outside++ == 0)
                 first = *err;
             rc = HCP_OK;
-            print_cell(q_len, kv_len, causal, NULL);
+            put_cell(array, key, &block, NULL);
         } else if (rc == HCP_OK) {
-            print_cell(q_len, kv_len, causal, &p);
+            put_cell(array, key, &block, &p);
         }
     }
     if (rc == HCP_OK && ferror(in))
@@ -231,10 +255,11 @@ static int predict_lines(const struct args *args, const struct session *s, FILE 
     return rc;
 }
 
-static int predict_cells(const struct args *args, const struct session *s, size_t n,
-                         struct hcp_err *err)
+static int predict_cells(const struct args *args, const struct session *s,
+                         const struct hcp_key *keys, size_t n, struct hcp_err *err)
 {
     FILE *in = stdin;
+    json_t *array;
     int rc;
 
     if (n != 1)
@@ -243,12 +268,15 @@ static int predict_cells(const struct args *args, const struct session *s, size_
     if (args->q_len || args->kv_len)
         return hcp_fail(err, HCP_USAGE,
                         "--cells has its own lengths; leave --q-len and --kv-len out");
-    if (args->plan.json)
-        return hcp_fail(err, HCP_USAGE, "--cells prints CSV; leave --json out");
     if (strcmp(args->cells, "-") != 0 && !(in = fopen(args->cells, "r")))
         return hcp_fail(err, HCP_FAILED, "cannot open %s: %s", args->cells,
                         strerror(errno));
-    rc = predict_lines(args, s, in, err);
+    array = args->plan.json ? json_array() : NULL;
+    rc = predict_lines(args, s, &keys[0], in, array, err);
+    if (array && (rc == HCP_OK || rc == HCP_NO_ANSWER))
+        hcp_json_print(array, stdout); /* hcp_cli_finish() sees what went wrong */
+    else
+        json_decref(array);
     if (in != stdin)
         fclose(in);
     return rc;
@@ -275,7 +303,7 @@ int cmd_predict(int argc, char **argv)
     if (rc == HCP_OK)
         rc = hcp_parse_ranks(args.plan.ranks, &keys, &n, &err);
     if (rc == HCP_OK)
-        rc = args.cells ? predict_cells(&args, &s, n, &err)
+        rc = args.cells ? predict_cells(&args, &s, keys, n, &err)
                         : predict_one(&args, &s, keys, n, &err);
     free(keys);
     session_close(&s);

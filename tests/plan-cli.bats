@@ -172,7 +172,7 @@ less_equal() { # A B SLACK
 }
 
 @test "predict: damaged lists" {
-    for bad in 'q,kv,mask\n1,1,full\n' 'q_len,kv_len,mask\r\n1,1,full\r\n' '' \
+    for bad in 'q,kv,mask\n1,1,full\n' '\xef\xbb\xbfq_len,kv_len,mask\n1,1,full\n' '' \
         'q_len,kv_len,mask\n1,1\n' 'q_len,kv_len,mask\n1,1,full,\n' \
         'q_len,kv_len,mask\n0,1,full\n' 'q_len,kv_len,mask\n1,1,half\n' \
         'q_len,kv_len,mask\n1.5,1,full\n'; do
@@ -187,6 +187,17 @@ less_equal() { # A B SLACK
     [ "$status" -eq 2 ]
     run hcp-plan predict --ranks nvidia-h200@mps:10 --q-len 5
     [ "$status" -eq 2 ]
+}
+
+@test "predict: cells from Windows, and as JSON" {
+    printf 'q_len,kv_len,mask\r\n4096,4096,full\r\n1000000,128,full\r\n' >cells.csv
+    run --separate-stderr hcp-plan predict --ranks nvidia-h200@mps:10 --cells cells.csv
+    [ "$status" -eq 3 ]
+    [[ "${lines[1]}" == 4096,4096,full,*,measured ]]
+    [ "${lines[2]}" = 1000000,128,full,,,,outside ]
+    run --separate-stderr hcp-plan predict --json --ranks nvidia-h200@mps:10 --cells cells.csv
+    [ "$status" -eq 3 ]
+    [[ "$output" == '[{"device":"nvidia-h200","limit":"mps:10","q_len":4096,'*'"predicted_ms":null,"source":"outside"}]' ]]
 }
 
 @test "a printed plan is a plan file" {
