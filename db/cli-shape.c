@@ -80,10 +80,13 @@ static int set_option(int key, const char *arg, struct hcp_shape_args *s,
         "--layout", "contiguous, zigzag or striped", {"contiguous", "zigzag", "striped"}};
     static const struct choice phase = {
         "--phase", "prefill or decode", {"prefill", "decode"}};
+    struct hcp_err why = {0};
+    int rc;
 
     switch (key) {
     case OPT_SEQ_LEN:
-        return hcp_parse_len(arg, 1, &s->seq_len, err);
+        rc = hcp_parse_len(arg, 1, &s->seq_len, &why);
+        return rc ? hcp_fail(err, rc, "--seq-len: %s", why.text) : HCP_OK;
     case OPT_HEADS:
         return small(arg, "--heads", 65536, &s->heads, err);
     case OPT_KV_HEADS:
