@@ -12,11 +12,17 @@ include tests/build.mk
 TEST_EXTENSIONS = .bats .sh
 TAP_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 LOG_DRIVER = $(TAP_DRIVER)
+LOG_COMPILER = $(SHELL) $(top_srcdir)/tests/unit.sh
+EXTRA_DIST += tests/unit.sh
 SH_LOG_DRIVER = $(TAP_DRIVER)
 SH_LOG_COMPILER = $(SHELL)
 BATS_LOG_DRIVER = $(TAP_DRIVER)
+if HAVE_BATS
 BATS_LOG_COMPILER = $(BATS)
 AM_BATS_LOG_FLAGS = --tap
+else
+BATS_LOG_COMPILER = $(SHELL) -c 'echo "1..0 \# SKIP bats is not installed"'
+endif
 AM_TESTS_ENVIRONMENT = \
 	CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT; \
 	srcdir='$(srcdir)'; export srcdir; \
