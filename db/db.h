@@ -156,6 +156,106 @@ int hcp_db_each_run(hcp_db *db, int (*visit)(const struct hcp_run *run, void *ct
 /* Sets the note of a run that has none; nothing happens where there is one. */
 int hcp_db_note_run(hcp_db *db, const char *uid, const char *note, struct hcp_err *err);
 
+/* Who measured a row that is not a cell, and where. */
+struct hcp_provenance {
+    char origin[12], run_uid[40], host[64];
+    char driver[32], cuda_version[16], tool_version[16], measured_at[24];
+};
+
+/* What a kernel that cannot accumulate costs an executor beside itself: the pass that
+ * brings its partial result into the fp32 state of q_len rows (all heads, all batches).
+ * kind "store": the first block's; "merge": a later one's. */
+struct hcp_finish_row {
+    struct hcp_key key;
+    char kind[8];
+    int64_t q_len;
+    double time_ms, p25_ms, p75_ms;
+    int32_t samples, sm_seen;
+    char device_uuid[64], device_name[96];
+    int32_t sm_count;
+    struct hcp_provenance from;
+};
+void hcp_finish_row_init(struct hcp_finish_row *row);
+int hcp_finish_row_validate(const struct hcp_finish_row *row, struct hcp_err *err);
+int hcp_db_add_finish(hcp_db *db, const struct hcp_finish_row *row,
+                      enum hcp_db_outcome *outcome, struct hcp_err *err);
+int hcp_db_each_finish(hcp_db *db, const struct hcp_filter *filter,
+                       int (*visit)(const struct hcp_finish_row *row, void *ctx),
+                       void *ctx, struct hcp_err *err);
+
+/* A transfer between two ranks: each sends `bytes` to the other at the same time, as
+ * neighbours of a ring do. */
+struct hcp_link_row {
+    char device_a[64], limit_a[32], device_b[64], limit_b[32];
+    char transport[8]; /* "nccl" "mpi" */
+    int32_t same_host; /* 1, 0; -1 unknown */
+    int64_t bytes;     /* each way */
+    double time_ms, p25_ms, p75_ms; /* until both have both */
+    int32_t samples;
+    char transport_version[32];
+    char uuid_a[64], uuid_b[64], name_a[96], name_b[96];
+    int32_t sm_seen_a, sm_seen_b, sm_count_a, sm_count_b;
+    char host_b[64]; /* of b; a's is from.host */
+    struct hcp_provenance from;
+};
+void hcp_link_row_init(struct hcp_link_row *row);
+int hcp_link_row_validate(const struct hcp_link_row *row, struct hcp_err *err);
+int hcp_db_add_link(hcp_db *db, const struct hcp_link_row *row,
+                    enum hcp_db_outcome *outcome, struct hcp_err *err);
+/* In order of pair, transport, bytes. filter: device and limit match either end. */
+int hcp_db_each_link(hcp_db *db, const struct hcp_filter *filter,
+                     int (*visit)(const struct hcp_link_row *row, void *ctx), void *ctx,
+                     struct hcp_err *err);
+
+/* Time of a transfer = alpha + bytes / beta, by least squares of relative errors over
+ * one pair's rows; held-out: each size in turn predicted from the others (the smallest
+ * and largest are never left out). HCP_NO_ANSWER: fewer than two sizes. (link.c) */
+struct hcp_link_fit {
+    double alpha_us, gbps; /* GB = 1e9 bytes */
+    double holdout_median, holdout_max; /* relative; NaN with fewer than three sizes */
+    int sizes;
+};
+int hcp_link_fit(const int64_t *bytes, const double *time_ms, size_t n,
+                 struct hcp_link_fit *out, struct hcp_err *err);
+/* The fit of one pair (in either order); HCP_NO_ANSWER when it was never measured, and
+ * the command that does. */
+int hcp_db_link_of(hcp_db *db, const char *transport, const char *device_a,
+                   const char *limit_a, const char *device_b, const char *limit_b,
+                   struct hcp_link_fit *out, struct hcp_err *err);
+
+/* A ring that hcp-ring ran: what was planned, what was measured. */
+struct hcp_ring_rank_row {
+    char device[64], limit[32], uuid[64], name[96], host[64];
+    int32_t sm_count, sm_seen;
+    int64_t tokens;
+    double predicted_ms, predicted_compute_ms; /* NaN: the plan did not say */
+    double compute_ms, wait_ms, transfer_ms, total_ms; /* medians over repetitions */
+};
+struct hcp_ring_run_row {
+    char uid[40]; /* of this run of the executor: what merging goes by */
+    char fingerprint[20], strategy[16], mask[8], layout[12], transport[8];
+    char provider[32], provider_version[48], dtype[8];
+    int32_t batch, heads, kv_heads, head_dim;
+    int64_t seq_len, tile;
+    int32_t stripes, buffers, sub_blocks, barrier;
+    int32_t repeats;
+    double makespan_ms, ci_lo_ms, ci_hi_ms, min_ms; /* median, 95 % of it */
+    double predicted_ms, predicted_lo_ms, predicted_hi_ms, bound_ms; /* NaN unknown */
+    double efficiency; /* W / (T sum v) = bound / makespan; NaN unknown */
+    double max_error;  /* relative error of O when verified; NaN: not verified */
+    char note[256];
+    struct hcp_provenance from; /* run_uid unused; host: of rank 0 */
+    struct hcp_ring_rank_row *ranks;
+    size_t n_ranks;
+};
+void hcp_ring_run_init(struct hcp_ring_run_row *row);
+int hcp_ring_run_validate(const struct hcp_ring_run_row *row, struct hcp_err *err);
+int hcp_db_add_ring_run(hcp_db *db, const struct hcp_ring_run_row *row,
+                        enum hcp_db_outcome *outcome, struct hcp_err *err);
+int hcp_db_each_ring_run(hcp_db *db,
+                         int (*visit)(const struct hcp_ring_run_row *row, void *ctx),
+                         void *ctx, struct hcp_err *err);
+
 /* Adds the cells, bandwidth rows and run notes of another file, in one transaction.
  * Rows already there are skipped, so merging twice or in a circle changes nothing;
  * where values differ the stored ones stay. Models are counted, not copied: they

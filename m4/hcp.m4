@@ -66,9 +66,10 @@ AC_DEFUN([HCP_NCCL], [
     AS_IF([test $have_nccl = no && test "x$with_nccl" != xguess],
       [AC_MSG_ERROR([NCCL asked for but no include/nccl.h under: $nccl_dirs (it also needs CUDA)])])
   ])
-  AS_IF([test $have_nccl = yes], [AC_DEFINE([HAVE_NCCL], [1], [NCCL is there])
-    NCCL_LIBS="-L$NCCL_DIR/lib64 -L$NCCL_DIR/lib -lnccl"])
-  AC_SUBST([NCCL_LIBS])
+  AS_IF([test $have_nccl = yes], [
+    AC_DEFINE([HAVE_NCCL], [1], [nccl.h is there; the library is loaded at run time])
+    NCCL_CPPFLAGS="-isystem $NCCL_DIR/include"])
+  AC_SUBST([NCCL_CPPFLAGS])
   AM_CONDITIONAL([HAVE_NCCL], [test $have_nccl = yes])
 ])
 
@@ -102,7 +103,26 @@ AC_DEFUN([HCP_MPI], [
     AS_IF([test -n "$MPICC"], [have_mpi=yes],
       [test "x$with_mpi" != xguess], [AC_MSG_ERROR([MPI asked for but no mpicc found; install libopenmpi-dev or give --with-mpi=DIR])])
   ])
+  AS_IF([test $have_mpi = yes], [
+    # Programs are compiled by CC with what the wrapper would add: one compiler, one set
+    # of warnings. Both Open MPI and MPICH answer -show.
+    hcp_mpi_words=`$MPICC -show | sed 's/^@<:@^ @:>@* *//; s/-I */-isystem /g'`
+    MPI_LIBS= MPI_CFLAGS=
+    for word in $hcp_mpi_words; do
+      AS_CASE([$word], [-L*|-l*|-Wl*], [MPI_LIBS="$MPI_LIBS $word"],
+        [MPI_CFLAGS="$MPI_CFLAGS $word"])
+    done
+    hcp_save_CFLAGS=$CFLAGS hcp_save_LIBS=$LIBS
+    CFLAGS="$CFLAGS $MPI_CFLAGS" LIBS="$MPI_LIBS $LIBS"
+    AC_MSG_CHECKING([whether MPI programs link])
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]], [[MPI_Finalize();]])],
+      [AC_MSG_RESULT([yes])], [AC_MSG_RESULT([no])
+      AS_IF([test "x$with_mpi" != xguess], [AC_MSG_ERROR([MPI asked for but programs do not link with: $MPI_LIBS])])
+      have_mpi=no])
+    CFLAGS=$hcp_save_CFLAGS LIBS=$hcp_save_LIBS
+  ])
   AS_IF([test $have_mpi = yes], [AC_DEFINE([HAVE_MPI], [1], [MPI is there])])
+  AC_SUBST([MPI_CFLAGS]) AC_SUBST([MPI_LIBS])
   AM_CONDITIONAL([HAVE_MPI], [test $have_mpi = yes])
 ])
 
@@ -117,7 +137,7 @@ AC_DEFUN([HCP_TEST_TOOLS], [
 AC_DEFUN([HCP_SUMMARY], [
   AS_IF([test $have_cuda = yes], [s_cuda="yes, $CUDA_DIR"], [s_cuda="no: profiles this CPU and recorded machines only (--with-cuda=DIR)"])
   AS_IF([test $have_cudnn = yes], [s_cudnn="yes, loaded at run time"], [s_cudnn="no: cudnn.h not found; GPUs get the reference kernel only"])
-  AS_IF([test $have_nccl = yes], [s_nccl="yes, $NCCL_DIR"], [s_nccl="no: no GPU-to-GPU transport"])
+  AS_IF([test $have_nccl = yes], [s_nccl="yes, loaded at run time"], [s_nccl="no: no GPU-to-GPU transport"])
   AS_IF([test $have_cupti = yes], [s_cupti="yes, loaded at run time"], [s_cupti="no: CUDA events without cross-check"])
   AS_IF([test $have_mpi = yes], [s_mpi="yes, $MPICC"], [s_mpi="no: hcp-ring will not be built"])
   AS_IF([test $have_cmocka = yes && test "x$BATS" != xno], [s_tests="yes (cmocka, bats)"], [s_tests="incomplete: install libcmocka-dev and bats"])

@@ -44,3 +44,20 @@ profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c
 profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 profiler_hcp_profile_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
+
+if HAVE_MPI
+# KV between ranks, for programs that link MPI: hcp-ring and hcp-link.
+noinst_LTLIBRARIES += profiler/libhcptransport.la
+profiler_libhcptransport_la_SOURCES = profiler/transport.h profiler/transport.c \
+	profiler/transport-internal.h profiler/transport-mpi.c
+profiler_libhcptransport_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+profiler_libhcptransport_la_LIBADD = kernels/libhcpkernels.la $(MPI_LIBS) -lpthread
+if HAVE_NCCL
+profiler_libhcptransport_la_SOURCES += profiler/transport-nccl.c profiler/nccl-api.c \
+	profiler/nccl-api.h
+profiler_libhcptransport_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) \
+	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
+else
+EXTRA_DIST += profiler/transport-nccl.c profiler/nccl-api.c profiler/nccl-api.h
+endif
+endif

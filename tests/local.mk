@@ -6,6 +6,7 @@ include tests/db.mk
 include tests/fit.mk
 include tests/plan.mk
 include tests/profile.mk
+include tests/ring.mk
 include tests/build.mk
 
 # Everything speaks TAP; `make check` reads it through automake's TAP driver.
@@ -29,4 +30,4 @@ AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; export top_srcdir; \
 	top_builddir='$(abs_top_builddir)'; export top_builddir; \
 	HCP_PROFILES='$(abs_top_srcdir)/db/profiles'; export HCP_PROFILES; \
-	PATH='$(abs_top_builddir)/profiler:$(abs_top_builddir)/planner:'"$$PATH"; export PATH;
+	PATH='$(abs_top_builddir)/profiler:$(abs_top_builddir)/planner:$(abs_top_builddir)/executor:'"$$PATH"; export PATH;

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks as a group: start, agreement, and what happens when one of them ends early.
+ *
+ * A rank that cannot go on must not leave the others waiting. Three things see to that:
+ * collective error exchange at every stage before the ring runs (ring_all_ok), a watch
+ * thread that follows the processes of the other ranks on this host and the time this
+ * rank has been waiting, and the launcher, whose SIGTERM the watch turns into a message.
+ */
+#ifndef HCP_RING_COMM_H
+#define HCP_RING_COMM_H
+#include <mpi.h>
+#include <stdint.h>
+#include "db/error.h"
+#include "planner/hcpplan.h"
+
+struct ring_comm {
+    MPI_Comm world; /* errors are returned, not fatal */
+    int rank, size;
+    MPI_Comm host; /* ranks of this host */
+    int host_rank, host_size;
+    char host_name[64];
+};
+
+/* ---- before MPI: launch.c ------------------------------------------------ */
+
+/* A small process forked before MPI starts threads: it runs the MPS daemon of this host
+ * and the duty cycle of this rank, and ends both when this process ends, however. */
+typedef struct ring_warden ring_warden;
+int ring_warden_start(ring_warden **out, struct hcp_err *err);
+/* Starts a private MPS daemon; its directories come back. */
+int ring_warden_mps(ring_warden *w, char pipe_dir[108], char log_dir[108],
+                    struct hcp_err *err);
+/* Throttles this process to percent of a core from now on. */
+int ring_warden_throttle(ring_warden *w, int percent, struct hcp_err *err);
+/* Ends what it does and waits for it; accepts NULL. */
+void ring_warden_stop(ring_warden *w);
+
+/* hcp-ring --local N ...: replaces this process by mpirun with N ranks of the same
+ * command line without --local, on this host; sets what running as root or with more
+ * ranks than cores needs, and says on stderr what it set. Returns only on failure. */
+int ring_launch_local(int n, int argc, char **argv, struct hcp_err *err);
+/* 1 if a launcher (mpirun, srun) started this process. */
+int ring_launched(void);
+
+/* ---- MPI ----------------------------------------------------------------- */
+
+/* MPI_Init_thread (serialized) and the communicators. */
+int ring_comm_open(int *argc, char ***argv, struct ring_comm *out, struct hcp_err *err);
+/* Collective MPI_Finalize. */
+void ring_comm_close(struct ring_comm *c);
+
+/* Applies the rank's limit of the plan: `mps:` sets this process's environment, before
+ * its first CUDA call, the host's first rank having started the daemon if any rank of
+ * the host has such a limit; `cpu:` throttles; "" nothing. device_uuid: which GPU ("":
+ * not a GPU). Collective over the host's ranks. */
+int ring_limit_apply(struct ring_comm *c, ring_warden *w, const char *limit,
+                     const char *device_uuid, char pipe_dir[108], char log_dir[108],
+                     struct hcp_err *err);
+
+/* Collective: HCP_OK if rc is on every rank; otherwise a failure everywhere, err being
+ * that of the lowest rank that failed, with "rank N (HOST): " in front. */
+int ring_all_ok(const struct ring_comm *c, int rc, struct hcp_err *err);
+
+/* What must be equal on all ranks before the first send. Text fields are compared
+ * verbatim; each difference is named with the ranks that have it. */
+struct ring_identity {
+    char tool_version[16];
+    int64_t plan_version; /* hcp_plan_version() */
+    uint64_t fingerprint;
+    int64_t seq_len, n_ranks;
+    char shape[96];   /* "bf16 32/8 heads x 128, batch 1, causal, zigzag" */
+    char options[96]; /* buffers, sub-blocks, barrier, transport, seed, repeats */
+    char provider[80]; /* kernel's name; versions may differ between devices */
+};
+/* Collective. HCP_FAILED on every rank with e.g. "the ranks do not agree: plan
+ * fingerprint 93fa... on ranks 0, 2-3, 11bc... on rank 1; load the same models or give
+ * all ranks the same plan file". */
+int ring_agree(const struct ring_comm *c, const struct ring_identity *mine,
+               struct hcp_err *err);
+
+/* ---- watch.c -------------------------------------------------------------- */
+
+/* Follows the other ranks from here on: the processes of this host's ranks (pidfd), the
+ * deadline of what this rank waits for, SIGTERM and SIGINT. When one of them ends the
+ * run it prints one line that names the rank and ends this process (exit code 1) after
+ * calling stop (which cancels transports), at most 3 s later whatever the device does.
+ * timeout_s: longest wait for anything announced with ring_watch_waiting(). Collective
+ * over the host's ranks. Signals it handles must be blocked from the program's start:
+ * call ring_watch_block_signals() first thing in main, before MPI makes threads. */
+typedef struct ring_watch ring_watch;
+void ring_watch_block_signals(void);
+int ring_watch_start(const struct ring_comm *c, double timeout_s, ring_watch **out,
+                     struct hcp_err *err);
+void ring_watch_on_stop(ring_watch *w, void (*stop)(void *ctx), void *ctx);
+/* "waiting for the KV of rank 2 from rank 1 (step 3)": what this rank does now, and the
+ * rank it depends on (-1: all). The deadline starts anew. what: kept, static or valid
+ * until the next call. */
+void ring_watch_waiting(ring_watch *w, const char *what, int on_rank);
+/* Not waiting for anybody. */
+void ring_watch_idle(ring_watch *w);
+/* Ends the watch: ranks may come and go from here. Collective over the host's ranks. */
+void ring_watch_stop(ring_watch *w); /* accepts NULL */
+
+#endif

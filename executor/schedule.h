@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What one rank does in a ring: which blocks it receives, computes and passes on, from
+ * nothing but the plan. Pure C: no MPI, no device.
+ *
+ * The m ranks with tokens are the ring, in plan order; block k of rank i is the KV of
+ * the k-th of them before i (block 0: its own). A block travels only as far as the last
+ * rank that has work on it. It travels in `sub_blocks` pieces (hcp_piece_cut() of
+ * geometry.h), empty ones left out.
+ *
+ * A rank's tokens lie in memory in the order of its segments, so its own block is one
+ * causal square. Under a causal mask any other segment lies wholly before or after one of
+ * ours: what a row sees of a foreign block is a prefix, the same for all rows of a
+ * segment. So every foreign piece is a list of FULL calls, adjacent segments with equal
+ * prefixes being one call.
+ */
+#ifndef HCP_RING_SCHEDULE_H
+#define HCP_RING_SCHEDULE_H
+#include "db/error.h"
+#include "planner/hcpplan.h"
+
+/* Own rows [row, row + rows) against the first `keys` keys of a piece. */
+struct ring_call {
+    int64_t row, rows, keys;
+    int causal; /* only the own block: row i of the call sees keys j <= i */
+};
+
+struct ring_piece {
+    int64_t first, tokens; /* of the block; tokens > 0 */
+    size_t call, n_calls;  /* in ring_schedule.calls */
+};
+
+struct ring_step {
+    int32_t block_of; /* plan rank whose KV it is */
+    int64_t tokens;   /* of that block */
+    int receive;      /* it comes here from the rank before (step 0: never) */
+    int send;         /* it is passed on to the rank after */
+    size_t piece, n_pieces; /* in ring_schedule.pieces; step 0: one piece of all calls,
+                               though it is sent in several (send_pieces) */
+};
+
+struct ring_schedule {
+    int32_t rank, n_ranks;  /* plan ranks */
+    int32_t m, index;       /* ranks with tokens, and which of them this is; -1: none */
+    int32_t before, after;  /* plan ranks it receives from and sends to; -1: m < 2 */
+    int64_t tokens;
+    int64_t max_block;      /* tokens of the largest block received; 0: none */
+    struct ring_step *steps; /* [m]; none when index is -1 */
+    struct ring_piece *pieces;
+    struct ring_call *calls;
+    size_t n_pieces, n_calls;
+    /* The own block as it is sent: first and tokens, no calls. */
+    struct ring_piece *send_pieces;
+    size_t n_send_pieces;
+};
+
+/* Schedule of a rank. HCP_FAILED: sub_blocks < 1, a rank outside the plan, segments that
+ * contradict the tokens, no memory. */
+int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
+                       struct ring_schedule *out, struct hcp_err *err);
+void ring_schedule_free(struct ring_schedule *schedule); /* accepts a zeroed one */
+
+/* (query, key) pairs that the schedule computes: what adds up over ranks to the mask's
+ * area. */
+int64_t ring_schedule_area(const struct ring_schedule *schedule);
+
+#endif

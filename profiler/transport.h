@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * KV blocks between neighbours of a ring: MPI between any two processes, NCCL between
+ * GPUs. The executor runs on it, and hcp-profile link measures it: the same code. Only
+ * programs that link MPI see this header.
+ *
+ * One pass of a rank moves blocks 0 .. n_steps - 1 in order. A block is received into a
+ * buffer, computed, and passed on; transfers start as soon as their block is there and
+ * their buffer is free, send and receive independently of each other:
+ *
+ *   begin()                 transfers whose buffers are free are started
+ *   wait(step, piece)       before computing a received piece
+ *   done(step)              a block is computed; its buffer is free once it is sent on too
+ *   end()                   everything this rank sends and receives is over
+ *
+ * With NCCL these calls only queue work on streams (so a whole pass can be queued ahead);
+ * with MPI a thread of the transport moves the data while the caller computes, and wait()
+ * blocks. All return HCP_OK or fill err. Every wait goes on until the transport's
+ * deadline, an error, or hcp_transport_cancel().
+ */
+#ifndef HCP_TRANSPORT_H
+#define HCP_TRANSPORT_H
+#include <mpi.h>
+#include <stdint.h>
+#include "db/error.h"
+#include "kernels/runtime.h"
+
+typedef struct hcp_transport hcp_transport;
+
+struct hcp_transport_config {
+    const char *name;    /* "mpi" or "nccl" */
+    MPI_Comm comm;       /* of the ring's ranks, in ring order, the caller's to free */
+    const hcp_runtime *runtime; /* where the buffers are; nccl: CUDA only. mpi stages
+                                   device memory through the host */
+    int32_t sm_count;    /* SMs this process can use: bounds NCCL's blocks; 0 unknown */
+    double timeout_s;    /* longest wait for a neighbour */
+};
+
+/* Part of a block in memory here. */
+struct hcp_message {
+    void *data;
+    int64_t bytes; /* exact, > 0 */
+};
+
+/* Block of one step. */
+struct hcp_transfer {
+    int receive, send;
+    int32_t slot; /* its buffer; a buffer is received into again when the block before in
+                     it is done and sent. -1: not a buffer (the own block) */
+    const struct hcp_message *pieces; /* [n_pieces], received and sent in this order */
+    int32_t n_pieces;
+};
+
+/* Times of one step's block in the last pass, ms after its start; NaN: no transfer.
+ * Receiving begins when the buffer is free and the call for it is made, so it includes
+ * waiting for the sender. */
+struct hcp_transfer_times {
+    double receive_from_ms, receive_to_ms, send_from_ms, send_to_ms;
+};
+
+/* Collective over comm. HCP_FAILED: a library that is missing, two ranks on one GPU ... */
+int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport **out,
+                       struct hcp_err *err);
+const char *hcp_transport_name(const hcp_transport *t); /* "mpi", "nccl" */
+/* Version of the library that moves the data: "2.28.9", "Open MPI 4.1.4". */
+const char *hcp_transport_version(const hcp_transport *t);
+/* 1: calls queue work on streams; 0: wait() blocks the host. */
+int hcp_transport_queues(const hcp_transport *t);
+
+/* Starts a pass. transfers is copied, the messages it points to stay valid until end().
+ * start: event of the runtime, already recorded, that every transfer comes after (times
+ * count from it); the runtime's stream on which computing is queued is given to wait()
+ * and done(). */
+int hcp_transport_begin(hcp_transport *t, const struct hcp_transfer *transfers,
+                        int32_t n_steps, void *start, struct hcp_err *err);
+/* What is queued on stream after this call (on the host: what follows) finds the piece
+ * there. The receive must be one of the pass. */
+int hcp_transport_wait(hcp_transport *t, int32_t step, int32_t piece, void *stream,
+                       struct hcp_err *err);
+/* What has been queued on stream is the last that reads block `step` here. Every step of
+ * a pass, received or not, is reported, in order. */
+int hcp_transport_done(hcp_transport *t, int32_t step, void *stream, struct hcp_err *err);
+/* Blocks until all is over: MPI requests complete, streams of NCCL empty. */
+int hcp_transport_end(hcp_transport *t, struct hcp_err *err);
+/* Of the last pass, after end(). */
+int hcp_transport_times(hcp_transport *t, int32_t step, struct hcp_transfer_times *out);
+
+/* Whether something has gone wrong in the background (ncclCommGetAsyncError, the
+ * transport's thread): HCP_OK or its error, without blocking. For polling loops. */
+int hcp_transport_check(hcp_transport *t, struct hcp_err *err);
+/* Gives up from another thread: waits return, NCCL communicators are aborted. Only
+ * hcp_transport_close() may follow. */
+void hcp_transport_cancel(hcp_transport *t);
+/* Collective after a good pass; local after a failure. Accepts NULL. */
+void hcp_transport_close(hcp_transport *t);
+
+#endif
