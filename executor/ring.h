@@ -8,11 +8,22 @@
 #ifndef HCP_RING_H
 #define HCP_RING_H
 #include <mpi.h>
+#include "executor/comm.h"
 #include "executor/schedule.h"
 #include "kernels/registry.h"
 #include "profiler/transport.h"
 
 typedef struct ring ring;
+
+/* Transports between the ranks, opened when a set of ranks first forms a ring and kept:
+ * rings of the same ranks share one. */
+typedef struct ring_links ring_links;
+int ring_links_new(const char *transport, MPI_Comm comm, const hcp_runtime *runtime,
+                   int32_t sm_count, double timeout_s, ring_links **out,
+                   struct hcp_err *err);
+/* Gives up what is under way, from any thread. */
+void ring_links_cancel(ring_links *links);
+void ring_links_close(ring_links *links); /* collective after success; accepts NULL */
 
 struct ring_config {
     const hcp_plan *plan; /* must outlive the ring */
@@ -21,13 +32,13 @@ struct ring_config {
     const hcp_runtime *runtime;
     hcp_device_ref device;
     const hcp_provider *provider;
-    const char *transport; /* "mpi" "nccl" */
+    ring_links *links;
+    ring_watch *watch; /* is told what this rank waits for; may be NULL */
     int32_t sub_blocks;
     int barrier;  /* all ranks synchronise after every step */
     int32_t buffers; /* KV blocks beside its own that a rank can hold, >= 1; the plan's 0
                         (no limit) is one for each step */
-    uint64_t seed;
-    double timeout_s;
+    uint64_t seed; /* of the inputs: Q from seed + 1, K + 2, V + 3 */
 };
 
 /* What one rank measured in one pass, in ms. Times count from the pass's start on this
@@ -43,9 +54,9 @@ struct ring_times {
  * position in the sequence alone, so that any split has the same inputs). Collective;
  * on failure of any rank all fail, with the text of the lowest rank that has one. */
 int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err);
-/* One pass; collective over the ranks with tokens (others return zeros at once, but for
- * barriers). step_ms NULL or [m][4]: ready, start, busy, end of each step, ready NaN for
- * a block that is not received. */
+/* One pass; collective over the ranks with tokens (others return zeros at once). step_ms
+ * NULL or [m][4]: when a step's block was here (NaN: not received; MPI: when waiting for
+ * it ended), start, time computed, end. After a failure only ring_close(). */
 int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_err *err);
 void ring_close(ring *r); /* collective after a good pass; accepts NULL */
 
@@ -58,7 +69,11 @@ struct ring_tensors {
 };
 void ring_tensors_of(const ring *r, struct ring_tensors *out);
 const struct ring_schedule *ring_schedule_of(const ring *r);
+const struct ring_config *ring_config_of(const ring *r);
+void *ring_stream_of(const ring *r);
+/* Name and version of what moves the blocks; "" in a ring of one. */
 const char *ring_transport_name(const ring *r);
+const char *ring_transport_version(const ring *r);
 /* One line: the kernel's description of this rank's largest call. */
 void ring_describe(const ring *r, char *text, size_t size);
 
