@@ -46,6 +46,17 @@ int64_t hcp_block_area(hcp_mask mask, int64_t q_len, int64_t kv_len, int64_t dia
     return ramp * b.diag + ramp * (ramp + 1) / 2 + (b.q_len - ramp) * b.kv_len;
 }
 
+int64_t hcp_piece_cut(int64_t len, int64_t tile, int32_t pieces, int32_t p)
+{
+    if (tile < 1)
+        tile = 1;
+    /* At most 2^30 tiles times 2^31; and a tile that begins before the end of the block
+     * begins below 2^30, however large tiles are. */
+    int64_t tiles = len / tile + (len % tile != 0);
+    int64_t before = tiles * p / pieces;
+    return before == tiles ? len : tile * before;
+}
+
 double hcp_attention_flops(int64_t area, int64_t batch, int64_t heads, int64_t head_dim)
 {
     return 4.0 * (double)area * (double)heads * (double)head_dim * (double)batch;

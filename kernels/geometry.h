@@ -39,6 +39,13 @@ hcp_block hcp_block_classify(hcp_mask mask, int64_t q_len, int64_t kv_len, int64
  * clamp(i + diag + 1, 0, kv_len), in closed form. */
 int64_t hcp_block_area(hcp_mask mask, int64_t q_len, int64_t kv_len, int64_t diag);
 
+/* Where piece p of a KV block of len tokens begins when it is sent in pieces (at most)
+ * of whole tiles: min(len, tile * floor(T p / pieces)), T = ceil(len / tile). Piece p is
+ * [cut(p), cut(p + 1)); it is empty where there are fewer tiles than pieces, and
+ * cut(0) = 0, cut(pieces) = len. len in [0, HCP_MAX_LEN]; tile >= 0, in tokens, 0 (not
+ * known) being 1; pieces >= 1, 0 <= p <= pieces. */
+int64_t hcp_piece_cut(int64_t len, int64_t tile, int32_t pieces, int32_t p);
+
 /* Floating-point operations of a forward pass over that area:
  * 4 * area * heads * head_dim * batch (two products, two operations each). */
 double hcp_attention_flops(int64_t area, int64_t batch, int64_t heads, int64_t head_dim);

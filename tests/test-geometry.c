@@ -150,6 +150,41 @@ static void areas_add_up(void **state)
     }
 }
 
+/* The formula in 128 bits. */
+static int64_t cut_by_formula(int64_t len, int64_t tile, int32_t pieces, int32_t p)
+{
+    __int128 tiles = ((__int128)len + tile - 1) / tile;
+    __int128 at = tile * (tiles * p / pieces);
+    return at < len ? (int64_t)at : len;
+}
+
+static void pieces_cover_the_block(void **state)
+{
+    (void)state;
+    const int64_t len[] = {0, 1, 5, 64, 65, 127, 128, 129, 1000, 4097, HCP_MAX_LEN - 1,
+                           HCP_MAX_LEN};
+    const int64_t tile[] = {1, 2, 64, 100, 128, 4097, HCP_MAX_LEN, INT64_MAX};
+    const int32_t pieces[] = {1, 2, 3, 4, 7, 16, 1000, INT32_MAX};
+    for (size_t a = 0; a < sizeof len / sizeof *len; a++)
+        for (size_t b = 0; b < sizeof tile / sizeof *tile; b++)
+            for (size_t c = 0; c < sizeof pieces / sizeof *pieces; c++) {
+                int32_t m = pieces[c], step = m > 1000 ? m / 100 : 1;
+                int64_t last = 0;
+                assert_int_equal(hcp_piece_cut(len[a], tile[b], m, 0), 0);
+                assert_int_equal(hcp_piece_cut(len[a], tile[b], m, m), len[a]);
+                for (int32_t p = 0; p <= m - step; p += step) {
+                    int64_t at = hcp_piece_cut(len[a], tile[b], m, p);
+                    assert_int_equal(at, cut_by_formula(len[a], tile[b], m, p));
+                    assert_true(at >= last && (at == len[a] || at % tile[b] == 0));
+                    last = at;
+                }
+            }
+    /* 8 tiles in 3: 2, 3, 3; the last tile is not whole */
+    assert_int_equal(hcp_piece_cut(1000, 128, 3, 1), 256);
+    assert_int_equal(hcp_piece_cut(1000, 128, 3, 2), 640);
+    assert_int_equal(hcp_piece_cut(1000, 0, 3, 1), hcp_piece_cut(1000, 1, 3, 1));
+}
+
 static void flops_count_two_products(void **state)
 {
     (void)state;
@@ -164,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_shapes_match_counting),
         cmocka_unit_test(longest_blocks_do_not_overflow),
         cmocka_unit_test(areas_add_up),
+        cmocka_unit_test(pieces_cover_the_block),
         cmocka_unit_test(flops_count_two_products),
     };
     return cmocka_run_group_tests_name("geometry", tests, NULL, NULL);
