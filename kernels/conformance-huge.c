@@ -92,7 +92,7 @@ int cf_run_huge(cf_context *c, int which, hcp_conformance_case *out)
     for (int i = 0; !rc && i < 2; i++)
         rc = cf_check(c,
                       c->runtime->randn(t[i].device, bytes[i] / 2, p.dtype,
-                                        21 + (uint64_t)i, c->stream),
+                                        21 + (uint64_t)i, 0, c->stream),
                       "random numbers");
     hcp_attn_args args = {.size = sizeof args,
                           .q = t[0].device,

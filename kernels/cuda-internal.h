@@ -24,7 +24,7 @@ void hcp_cuda_note(const char *text);
 const char *hcp_cuda_error_text(void);
 
 int hcp_cuda_launch_randn(void *dst, int64_t n, int32_t dtype, uint64_t seed,
-                          void *stream);
+                          uint64_t first, void *stream);
 
 /* job as in runtime.h. */
 int hcp_cuda_launch_finish(const hcp_finish *job, void *stream);

@@ -152,14 +152,14 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 __global__ void __launch_bounds__(THREADS)
-    fill_normal(void *dst, int64_t n, int32_t dtype, uint64_t seed)
+    fill_normal(void *dst, int64_t n, int32_t dtype, uint64_t seed, uint64_t from)
 {
     int64_t step = (int64_t)gridDim.x * THREADS * 2;
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 2; i < n;
          i += step) {
-        hcp::store(dst, i, dtype, hcp_randn_at(seed, (uint64_t)i));
+        hcp::store(dst, i, dtype, hcp_randn_at(seed, from + (uint64_t)i));
         if (i + 1 < n)
-            hcp::store(dst, i + 1, dtype, hcp_randn_at(seed, (uint64_t)i + 1));
+            hcp::store(dst, i + 1, dtype, hcp_randn_at(seed, from + (uint64_t)i + 1));
     }
 }
 
@@ -252,7 +252,7 @@ extern "C" int hcp_cuda_merge_many(float *o, float *lse, const float *const *par
 }
 
 extern "C" int hcp_cuda_launch_randn(void *dst, int64_t n, int32_t dtype, uint64_t seed,
-                                     void *stream)
+                                     uint64_t first, void *stream)
 {
     if (n < 0 || (dtype != HCP_BF16 && dtype != HCP_FP16 && dtype != HCP_FP32))
         return cudaErrorInvalidValue;
@@ -260,6 +260,6 @@ extern "C" int hcp_cuda_launch_randn(void *dst, int64_t n, int32_t dtype, uint64
         return cudaSuccess;
     int64_t blocks = (n + 2 * THREADS - 1) / (2 * THREADS);
     fill_normal<<<(unsigned)(blocks > 65536 ? 65536 : blocks), THREADS, 0,
-                  (cudaStream_t)stream>>>(dst, n, dtype, seed);
+                  (cudaStream_t)stream>>>(dst, n, dtype, seed, first);
     return cudaPeekAtLastError();
 }

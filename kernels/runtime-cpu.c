@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "kernels/dtype.h"
 #include "kernels/merge.h"
 #include "kernels/randn.h"
@@ -61,12 +62,66 @@ static int cpu_sync(void *stream)
     return HCP_RC_OK;
 }
 
+/* Work is done when it is queued, so that only the time of the record is left. */
+typedef struct cpu_event {
+    int recorded;
+    struct timespec at;
+} cpu_event;
+
+static int cpu_event_create(void **out)
+{
+    cpu_event *event = calloc(1, sizeof *event);
+    if (!event)
+        return HCP_RC_NO_MEMORY;
+    *out = event;
+    return HCP_RC_OK;
+}
+
+static int cpu_event_record(void *event_, void *stream)
+{
+    cpu_event *event = event_;
+    (void)stream;
+    if (clock_gettime(CLOCK_MONOTONIC, &event->at))
+        return HCP_RC_DEVICE;
+    event->recorded = 1;
+    return HCP_RC_OK;
+}
+
+static int cpu_event_wait(void *event, void *stream)
+{
+    (void)event, (void)stream;
+    return HCP_RC_OK;
+}
+
+static int cpu_event_done(void *event, int *done)
+{
+    (void)event;
+    *done = 1;
+    return HCP_RC_OK;
+}
+
+static int cpu_event_ms(void *from_, void *to_, double *ms)
+{
+    const cpu_event *from = from_, *to = to_;
+    if (!from->recorded || !to->recorded)
+        return HCP_RC_INVALID;
+    *ms = (double)(to->at.tv_sec - from->at.tv_sec) * 1e3 +
+          (double)(to->at.tv_nsec - from->at.tv_nsec) * 1e-6;
+    return HCP_RC_OK;
+}
+
+static int cpu_reset(void)
+{
+    return HCP_RC_OK;
+}
+
 static const char *cpu_last_error(void)
 {
     return "";
 }
 
-static int cpu_randn(void *dst, int64_t n, int32_t dtype, uint64_t seed, void *stream)
+static int cpu_randn(void *dst, int64_t n, int32_t dtype, uint64_t seed, uint64_t first,
+                     void *stream)
 {
     enum { CHUNK = 256 };
     float x[CHUNK];
@@ -77,7 +132,7 @@ static int cpu_randn(void *dst, int64_t n, int32_t dtype, uint64_t seed, void *s
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t m = n - i < CHUNK ? n - i : CHUNK;
         for (int64_t j = 0; j < m; j++)
-            x[j] = hcp_randn_at(seed, (uint64_t)(i + j));
+            x[j] = hcp_randn_at(seed, first + (uint64_t)(i + j));
         hcp_from_float((char *)dst + i * bytes, x, m, dtype);
     }
     return HCP_RC_OK;
@@ -114,10 +169,21 @@ const hcp_runtime *hcp_runtime_cpu(void)
         .release = free,
         .to_device = cpu_copy,
         .to_host = cpu_copy,
+        .to_host_async = cpu_copy,
+        .host_alloc = cpu_alloc,
+        .host_release = free,
         .fill = cpu_fill,
         .stream_create = cpu_stream_create,
+        .stream_create_high = cpu_stream_create,
         .stream_destroy = cpu_stream_destroy,
         .sync = cpu_sync,
+        .event_create = cpu_event_create,
+        .event_destroy = free,
+        .event_record = cpu_event_record,
+        .event_wait = cpu_event_wait,
+        .event_done = cpu_event_done,
+        .event_ms = cpu_event_ms,
+        .reset = cpu_reset,
         .last_error = cpu_last_error,
         .randn = cpu_randn,
         .merge = cpu_merge,

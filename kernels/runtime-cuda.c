@@ -51,6 +51,32 @@ static int to_host(void *dst, const void *src, int64_t bytes, void *stream)
     return hcp_cuda_check(e, "copy from the GPU");
 }
 
+static int to_host_async(void *dst, const void *src, int64_t bytes, void *stream)
+{
+    return hcp_cuda_check(cudaMemcpyAsync(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost,
+                                          (cudaStream_t)stream),
+                          "copy from the GPU");
+}
+
+static int host_alloc(void **out, int64_t bytes)
+{
+    char doing[64];
+    void *p = NULL;
+    int rc;
+    snprintf(doing, sizeof doing, "pin %lld bytes of host memory", (long long)bytes);
+    if (bytes < 0)
+        return hcp_cuda_check(cudaErrorInvalidValue, doing);
+    rc = hcp_cuda_check(cudaHostAlloc(&p, (size_t)bytes, cudaHostAllocDefault), doing);
+    if (rc == HCP_RC_OK)
+        *out = p;
+    return rc;
+}
+
+static void host_release(void *p)
+{
+    cudaFreeHost(p);
+}
+
 static int fill(void *dst, int byte, int64_t bytes, void *stream)
 {
     return hcp_cuda_check(cudaMemsetAsync(dst, byte, (size_t)bytes, (cudaStream_t)stream),
@@ -67,6 +93,19 @@ static int stream_create(void **out)
     return rc;
 }
 
+static int stream_create_high(void **out)
+{
+    cudaStream_t stream;
+    int least, greatest;
+    cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (e == cudaSuccess)
+        e = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+    if (e != cudaSuccess)
+        return hcp_cuda_check(e, "create a stream of high priority");
+    *out = stream;
+    return HCP_RC_OK;
+}
+
 static void stream_destroy(void *stream)
 {
     if (stream)
@@ -79,9 +118,66 @@ static int sync_stream(void *stream)
                           "finish the work on the GPU");
 }
 
-static int randn(void *dst, int64_t n, int32_t dtype, uint64_t seed, void *stream)
+static int event_create(void **out)
 {
-    return hcp_cuda_check(hcp_cuda_launch_randn(dst, n, dtype, seed, stream),
+    cudaEvent_t event;
+    int rc = hcp_cuda_check(cudaEventCreate(&event), "create an event");
+    if (rc == HCP_RC_OK)
+        *out = event;
+    return rc;
+}
+
+static void event_destroy(void *event)
+{
+    if (event)
+        cudaEventDestroy((cudaEvent_t)event);
+}
+
+static int event_record(void *event, void *stream)
+{
+    return hcp_cuda_check(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream),
+                          "record an event");
+}
+
+static int event_wait(void *event, void *stream)
+{
+    return hcp_cuda_check(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event,
+                                              0),
+                          "make a stream wait for an event");
+}
+
+static int event_done(void *event, int *done)
+{
+    cudaError_t e = cudaEventQuery((cudaEvent_t)event);
+    if (e == cudaErrorNotReady) {
+        cudaGetLastError(); /* an answer here, to the next launch check an error */
+        *done = 0;
+        return HCP_RC_OK;
+    }
+    if (e == cudaSuccess)
+        *done = 1;
+    return hcp_cuda_check(e, "finish the work on the GPU");
+}
+
+static int event_ms(void *from, void *to, double *ms)
+{
+    float t = 0;
+    int rc = hcp_cuda_check(cudaEventElapsedTime(&t, (cudaEvent_t)from, (cudaEvent_t)to),
+                            "read the time between two events");
+    if (rc == HCP_RC_OK)
+        *ms = t;
+    return rc;
+}
+
+static int reset(void)
+{
+    return hcp_cuda_check(cudaDeviceReset(), "end the use of the GPU");
+}
+
+static int randn(void *dst, int64_t n, int32_t dtype, uint64_t seed, uint64_t first,
+                 void *stream)
+{
+    return hcp_cuda_check(hcp_cuda_launch_randn(dst, n, dtype, seed, first, stream),
                           "launch the random fill");
 }
 
@@ -118,10 +214,21 @@ const hcp_runtime *hcp_runtime_cuda(void)
         .release = release,
         .to_device = to_device,
         .to_host = to_host,
+        .to_host_async = to_host_async,
+        .host_alloc = host_alloc,
+        .host_release = host_release,
         .fill = fill,
         .stream_create = stream_create,
+        .stream_create_high = stream_create_high,
         .stream_destroy = stream_destroy,
         .sync = sync_stream,
+        .event_create = event_create,
+        .event_destroy = event_destroy,
+        .event_record = event_record,
+        .event_wait = event_wait,
+        .event_done = event_done,
+        .event_ms = event_ms,
+        .reset = reset,
         .last_error = hcp_cuda_error_text,
         .randn = randn,
         .merge = merge,

@@ -36,18 +36,46 @@ typedef struct hcp_runtime {
     int (*select)(int ordinal);
     int (*alloc)(void **out, int64_t bytes);
     void (*release)(void *p);
+    /* src may be reused on return; from host_alloc() memory, once stream got there. */
     int (*to_device)(void *dst, const void *src, int64_t bytes, void *stream);
     /* Done on return. */
     int (*to_host)(void *dst, const void *src, int64_t bytes, void *stream);
+    /* Queued: dst holds the bytes once stream got there. dst of host_alloc(), or the
+     * call may block. */
+    int (*to_host_async)(void *dst, const void *src, int64_t bytes, void *stream);
+    /* Host memory that the device copies from and to at full speed (CUDA: pinned).
+     * *out is set on success only. host_release() accepts NULL. */
+    int (*host_alloc)(void **out, int64_t bytes);
+    void (*host_release)(void *p);
     int (*fill)(void *dst, int byte, int64_t bytes, void *stream);
     int (*stream_create)(void **out);
+    /* The device starts its work before that of other streams, where it can. */
+    int (*stream_create_high)(void **out);
     void (*stream_destroy)(void *stream);
     int (*sync)(void *stream);
+    /* An event marks what was queued on a stream at its last record. Never recorded, it
+     * counts as done and waiting for it does nothing. Destroying one that is queued is
+     * allowed; NULL is accepted. Two threads that use one event order their calls. */
+    int (*event_create)(void **out);
+    void (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    /* What is queued on stream from here on comes after the event's last record; does
+     * not block the host. */
+    int (*event_wait)(void *event, void *stream);
+    /* *done 1 or 0, at once. */
+    int (*event_done)(void *event, int *done);
+    /* Milliseconds between two records, of which both are done (else an error). On the
+     * CPU: of the monotonic clock when record was called. */
+    int (*event_ms)(void *from, void *to, double *ms);
+    /* Ends this process's use of the selected device: memory, streams, events and plans
+     * on it are gone, and are not released any more. */
+    int (*reset)(void);
     /* Text of the last device error in this thread; "" if none. */
     const char *(*last_error)(void);
-    /* Standard normal numbers as dtype; element i is hcp_randn_at(seed, i) of
+    /* n standard normal numbers as dtype; element i is hcp_randn_at(seed, first + i) of
      * randn.h: same values on every device up to rounding to dtype. */
-    int (*randn)(void *dst, int64_t n, int32_t dtype, uint64_t seed, void *stream);
+    int (*randn)(void *dst, int64_t n, int32_t dtype, uint64_t seed, uint64_t first,
+                 void *stream);
     /* Merge of contiguous partial states, fp32, rows x head_dim; see merge.h. */
     int (*merge)(float *o, float *lse, const void *o_part, int32_t part_dtype,
                  const float *lse_part, int64_t rows, int64_t head_dim, void *stream);

@@ -60,7 +60,7 @@ static int grow_pool(struct hcp_bench *b, int64_t want, struct hcp_err *err)
     if (rc != HCP_OK)
         return rc;
     int64_t n = want / hcp_dtype_bytes(b->shape.dtype);
-    rc = b->runtime->randn(b->pool, n, b->shape.dtype, 1, b->stream);
+    rc = b->runtime->randn(b->pool, n, b->shape.dtype, 1, 0, b->stream);
     if (rc == HCP_RC_OK)
         rc = b->runtime->sync(b->stream);
     return rc == HCP_RC_OK ? HCP_OK : hcp_bench_fail(b, rc, "random inputs", err);

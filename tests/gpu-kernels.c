@@ -104,9 +104,9 @@ static struct sequence make_sequence(int64_t len, int64_t heads, int64_t kv_head
     s.v = device_alloc(2 * nk);
     s.o = device_alloc(4 * nq);
     s.lse = device_alloc(4 * heads * len);
-    must(rt->randn(s.q, nq, HCP_BF16, 1, NULL), "fill Q");
-    must(rt->randn(s.k, nk, HCP_BF16, 2, NULL), "fill K");
-    must(rt->randn(s.v, nk, HCP_BF16, 3, NULL), "fill V");
+    must(rt->randn(s.q, nq, HCP_BF16, 1, 0, NULL), "fill Q");
+    must(rt->randn(s.k, nk, HCP_BF16, 2, 0, NULL), "fill K");
+    must(rt->randn(s.v, nk, HCP_BF16, 3, 0, NULL), "fill V");
     must(rt->fill(s.o, 0xff, 4 * nq, NULL), "poison O");
     return s;
 }

@@ -37,7 +37,7 @@ static struct twin twin(int64_t n, int32_t dtype, uint64_t seed)
     struct twin t = {.bytes = n * hcp_dtype_bytes(dtype)};
     must(cpu->alloc(&t.host, t.bytes), "allocate");
     must(rt->alloc(&t.dev, t.bytes), "allocate");
-    must(cpu->randn(t.host, n, dtype, seed, NULL), "fill");
+    must(cpu->randn(t.host, n, dtype, seed, 0, NULL), "fill");
     must(rt->to_device(t.dev, t.host, t.bytes, NULL), "copy");
     return t;
 }
@@ -265,7 +265,7 @@ static void test_randn(int64_t n)
     const float *want = x.host;
     double worst = 0, sum = 0, squares = 0;
     must(rt->fill(x.dev, 0xff, x.bytes, NULL), "poison");
-    must(rt->randn(x.dev, n, HCP_FP32, 77, NULL), "randn");
+    must(rt->randn(x.dev, n, HCP_FP32, 77, 0, NULL), "randn");
     float *got = pull(&x);
     for (int64_t i = 0; i < n; i++) {
         double e = fabs((double)got[i] - want[i]);
@@ -301,10 +301,10 @@ static void test_bandwidth(int32_t dtype)
     must(rt->alloc(&part, o_bytes), "allocate");
     must(rt->alloc(&l, rows * 4), "allocate");
     must(rt->alloc(&lp, rows * 4), "allocate");
-    must(rt->randn(o, rows * d, HCP_FP32, 1, NULL), "fill");
-    must(rt->randn(part, rows * d, dtype, 2, NULL), "fill");
-    must(rt->randn(l, rows, HCP_FP32, 3, NULL), "fill");
-    must(rt->randn(lp, rows, HCP_FP32, 4, NULL), "fill");
+    must(rt->randn(o, rows * d, HCP_FP32, 1, 0, NULL), "fill");
+    must(rt->randn(part, rows * d, dtype, 2, 0, NULL), "fill");
+    must(rt->randn(l, rows, HCP_FP32, 3, 0, NULL), "fill");
+    must(rt->randn(lp, rows, HCP_FP32, 4, 0, NULL), "fill");
     cudaEventCreate(&t0), cudaEventCreate(&t1), cudaEventCreate(&t2);
     for (int i = -3; i < RUNS; i++) {
         float a = 0, b = 0;
@@ -314,7 +314,7 @@ static void test_bandwidth(int32_t dtype)
         /* into the part, which is as large as O here */
         cudaMemcpyAsync(part, o, (size_t)o_bytes, cudaMemcpyDeviceToDevice, NULL);
         cudaEventRecord(t2, NULL);
-        must(rt->randn(part, rows * d, dtype, 2, NULL), "fill");
+        must(rt->randn(part, rows * d, dtype, 2, 0, NULL), "fill");
         must(rt->sync(NULL), "time");
         cudaEventElapsedTime(&a, t0, t1), cudaEventElapsedTime(&b, t1, t2);
         if (i >= 0)

@@ -201,9 +201,9 @@ static float q[4096], k[4096], v[4096], o[4096], lse[512];
 static hcp_attn_args small_args(const hcp_attn_problem *p)
 {
     const hcp_runtime *rt = hcp_runtime_cpu();
-    rt->randn(q, 4096, HCP_FP32, 1, NULL);
-    rt->randn(k, 4096, HCP_FP32, 2, NULL);
-    rt->randn(v, 4096, HCP_FP32, 3, NULL);
+    rt->randn(q, 4096, HCP_FP32, 1, 0, NULL);
+    rt->randn(k, 4096, HCP_FP32, 2, 0, NULL);
+    rt->randn(v, 4096, HCP_FP32, 3, 0, NULL);
     return (hcp_attn_args){.size = sizeof(hcp_attn_args),
                            .q = q,
                            .k = k,

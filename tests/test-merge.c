@@ -328,11 +328,11 @@ static void random_numbers_are_normal(void **state)
     static float x[COUNT], y[COUNT];
     static uint16_t half[COUNT];
     double sum = 0, square = 0, fourth = 0, neighbour = 0;
-    assert_int_equal(rt->randn(x, COUNT, HCP_FP32, 42, NULL), HCP_RC_OK);
-    assert_int_equal(rt->randn(y, COUNT, HCP_FP32, 43, NULL), HCP_RC_OK);
-    assert_int_equal(rt->randn(half, COUNT, HCP_BF16, 42, NULL), HCP_RC_OK);
-    assert_int_equal(rt->randn(x, -1, HCP_FP32, 42, NULL), HCP_RC_INVALID);
-    assert_int_equal(rt->randn(x, 1, 9, 42, NULL), HCP_RC_INVALID);
+    assert_int_equal(rt->randn(x, COUNT, HCP_FP32, 42, 0, NULL), HCP_RC_OK);
+    assert_int_equal(rt->randn(y, COUNT, HCP_FP32, 43, 0, NULL), HCP_RC_OK);
+    assert_int_equal(rt->randn(half, COUNT, HCP_BF16, 42, 0, NULL), HCP_RC_OK);
+    assert_int_equal(rt->randn(x, -1, HCP_FP32, 42, 0, NULL), HCP_RC_INVALID);
+    assert_int_equal(rt->randn(x, 1, 9, 42, 0, NULL), HCP_RC_INVALID);
     for (int i = 0; i < COUNT; i++) {
         assert_true(x[i] == hcp_randn_at(42, (uint64_t)i));
         assert_true(half[i] == hcp_float_to_bf16(x[i]));
@@ -341,6 +341,12 @@ static void random_numbers_are_normal(void **state)
         fourth += pow(x[i], 4);
         neighbour += x[i] * x[i ? i - 1 : COUNT - 1] + x[i] * y[i];
     }
+    /* a part of the sequence, from an odd element on; beyond 2^32 too */
+    assert_int_equal(rt->randn(y, 1000, HCP_FP32, 42, 777, NULL), HCP_RC_OK);
+    assert_memory_equal(y, x + 777, 1000 * sizeof *y);
+    assert_int_equal(rt->randn(y, 3, HCP_FP32, 42, (UINT64_C(1) << 40) + 1, NULL),
+                     HCP_RC_OK);
+    assert_true(y[2] == hcp_randn_at(42, (UINT64_C(1) << 40) + 3));
     /* five standard errors each */
     assert_true(fabs(sum / COUNT) < 5 / sqrt(COUNT));
     assert_true(fabs(square / COUNT - 1) < 5 * sqrt(2.0 / COUNT));
