@@ -1,1 +1,334 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "executor/schedule.h"
+#include "kernels/geometry.h"
+
+/* What is needed while a schedule is made. */
+struct maker {
+    const hcp_plan *plan;
+    int32_t sub_blocks;
+    int32_t *active; /* [m] plan ranks with tokens, in ring order */
+    int64_t *prefix; /* [segments of the rank] keys of the block at hand that each sees */
+    struct ring_schedule *out;
+    size_t pieces_room, calls_room, send_room;
+};
+
+static const hcp_segment *segments_of(const hcp_plan *plan, int32_t rank)
+{
+    return plan->segments + plan->ranks[rank].first_segment;
+}
+
+/* Room for one more element in a growing array; NULL without memory. */
+static void *grow(void *array, size_t n, size_t *room, size_t element)
+{
+    if (n < *room)
+        return array;
+    size_t more = *room ? 2 * *room : 16;
+    void *bigger = realloc(array, more * element);
+    if (bigger)
+        *room = more;
+    return bigger;
+}
+
+static int no_memory(struct hcp_err *err)
+{
+    return hcp_fail(err, HCP_FAILED, "no memory for the ring's schedule");
+}
+
+static int add_piece(struct ring_piece **pieces, size_t *n, size_t *room, int64_t first,
+                     int64_t tokens, size_t call, struct hcp_err *err)
+{
+    struct ring_piece *array = grow(*pieces, *n, room, sizeof *array);
+    if (!array)
+        return no_memory(err);
+    array[(*n)++] = (struct ring_piece){.first = first, .tokens = tokens, .call = call};
+    *pieces = array;
+    return HCP_OK;
+}
+
+static int add_call(struct maker *k, int64_t row, int64_t rows, int64_t keys, int causal,
+                    struct hcp_err *err)
+{
+    struct ring_schedule *s = k->out;
+    struct ring_call *calls = grow(s->calls, s->n_calls, &k->calls_room, sizeof *calls);
+    if (!calls)
+        return no_memory(err);
+    calls[s->n_calls++] = (struct ring_call){row, rows, keys, causal};
+    s->calls = calls;
+    s->pieces[s->n_pieces - 1].n_calls++;
+    return HCP_OK;
+}
+
+/* One rank's segments against its tokens: in order, apart, inside the sequence. */
+static int check_rank(const hcp_plan *plan, int32_t rank, struct hcp_err *err)
+{
+    const hcp_plan_rank *r = &plan->ranks[rank];
+    int64_t held = 0, at = 0;
+    const char *what = "more or fewer tokens";
+
+    if (r->tokens < 0 || r->first_segment < 0 || r->n_segments < 0 ||
+        (uint64_t)r->first_segment > plan->n_segments ||
+        (uint64_t)r->n_segments > plan->n_segments - (uint64_t)r->first_segment) {
+        what = "numbers of segments out of range";
+        goto wrong;
+    }
+    for (int64_t i = 0; i < r->n_segments; i++) {
+        const hcp_segment *s = &segments_of(plan, rank)[i];
+
+        if (s->length < 1 || s->offset < at || s->offset > plan->seq_len ||
+            s->length > plan->seq_len - s->offset) {
+            what = "segments that are empty, out of order or outside the sequence";
+            goto wrong;
+        }
+        at = s->offset + s->length;
+        held += s->length;
+    }
+    if (held == r->tokens)
+        return HCP_OK;
+wrong:
+    return hcp_fail(err, HCP_FAILED,
+                    "rank %" PRId32 " of the plan has %" PRId64
+                    " tokens but %s; make the "
+                    "plan anew with 'hcp-plan split --json'",
+                    rank, r->tokens, what);
+}
+
+static int check_plan(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
+                      struct hcp_err *err)
+{
+    int64_t tokens = 0;
+
+    if (sub_blocks < 1)
+        return hcp_fail(err, HCP_FAILED, "%" PRId32 " sub-blocks: must be 1 or more",
+                        sub_blocks);
+    if (rank < 0 || (size_t)rank >= plan->n_ranks)
+        return hcp_fail(err, HCP_FAILED,
+                        "rank %" PRId32
+                        " is outside the plan of %zu ranks; start as many "
+                        "processes as the plan has ranks",
+                        rank, plan->n_ranks);
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        int rc = check_rank(plan, (int32_t)r, err);
+        if (rc)
+            return rc;
+        tokens += plan->ranks[r].tokens;
+    }
+    if (tokens != plan->seq_len)
+        return hcp_fail(err, HCP_FAILED,
+                        "the plan's ranks hold %" PRId64
+                        " tokens of a sequence of %" PRId64
+                        "; make the plan anew with 'hcp-plan split --json'",
+                        tokens, plan->seq_len);
+    return HCP_OK;
+}
+
+/* Whether rank i has work on the KV of rank j (plan ranks with tokens): always, or when
+ * its last segment comes after the first of the other. */
+static int sees(const hcp_plan *plan, int32_t i, int32_t j)
+{
+    const hcp_segment *last = segments_of(plan, i) + plan->ranks[i].n_segments - 1;
+
+    return !plan->causal || segments_of(plan, j)->offset < last->offset + last->length;
+}
+
+/* How many ranks the KV of the j-th of the m ranks travels on: to its last reader. */
+static int32_t hops(const struct maker *k, int32_t j)
+{
+    int32_t m = k->out->m, h = m - 1;
+
+    while (h > 0 && !sees(k->plan, k->active[(j + h) % m], k->active[j]))
+        h--;
+    return h;
+}
+
+/* prefix[s] = keys of rank `block_of` before own segment s. Both lists are in order, so
+ * one walk does; a foreign segment that reaches into ours is nobody's prefix. */
+static int find_prefixes(struct maker *k, int32_t block_of, struct hcp_err *err)
+{
+    const hcp_plan *plan = k->plan;
+    const hcp_plan_rank *mine = &plan->ranks[k->out->rank];
+    const hcp_plan_rank *other = &plan->ranks[block_of];
+    const hcp_segment *own = segments_of(plan, k->out->rank);
+    const hcp_segment *theirs = segments_of(plan, block_of);
+    int64_t seen = 0, t = 0;
+
+    for (int64_t s = 0; s < mine->n_segments; s++) {
+        while (t < other->n_segments && theirs[t].offset < own[s].offset)
+            seen += theirs[t++].length;
+        if ((t > 0 && theirs[t - 1].offset + theirs[t - 1].length > own[s].offset) ||
+            (t < other->n_segments && theirs[t].offset < own[s].offset + own[s].length))
+            return hcp_fail(err, HCP_FAILED,
+                            "ranks %" PRId32 " and %" PRId32
+                            " of the plan both hold tokens "
+                            "near position %" PRId64 "; make the plan anew with "
+                            "'hcp-plan split --json'",
+                            k->out->rank, block_of, own[s].offset);
+        k->prefix[s] = plan->causal ? seen : other->tokens;
+    }
+    return HCP_OK;
+}
+
+/* The calls of the last piece added: runs of rows that see equally much of it. */
+static int add_piece_calls(struct maker *k, struct hcp_err *err)
+{
+    const hcp_plan_rank *mine = &k->plan->ranks[k->out->rank];
+    const hcp_segment *own = segments_of(k->plan, k->out->rank);
+    const struct ring_piece *added = &k->out->pieces[k->out->n_pieces - 1];
+    int64_t first = added->first, tokens = added->tokens, row = 0, rows = 0, keys = 0;
+
+    for (int64_t s = 0; s <= mine->n_segments; s++) {
+        int64_t now = s < mine->n_segments ? k->prefix[s] - first : -1;
+
+        if (s < mine->n_segments)
+            now = now < 0 ? 0 : now > tokens ? tokens : now;
+        if (now != keys) {
+            int rc = rows > 0 && keys > 0 ? add_call(k, row, rows, keys, 0, err) : HCP_OK;
+            if (rc)
+                return rc;
+            row += rows;
+            rows = 0;
+            keys = now;
+        }
+        if (s < mine->n_segments)
+            rows += own[s].length;
+    }
+    return HCP_OK;
+}
+
+/* Cuts a block; with calls into the schedule's pieces, else into those that are sent. */
+static int cut_block(struct maker *k, int64_t tokens, int with_calls, struct hcp_err *err)
+{
+    struct ring_schedule *s = k->out;
+    int64_t tile = k->plan->tile > 0 ? k->plan->tile : 1;
+    int64_t tiles = (tokens + tile - 1) / tile;
+    /* More pieces than tiles are the same cuts again, and empty pieces. */
+    int32_t n = tiles < k->sub_blocks ? (int32_t)tiles : k->sub_blocks;
+    int rc = HCP_OK;
+
+    for (int32_t p = 0; !rc && p < n; p++) {
+        int64_t from = hcp_piece_cut(tokens, tile, n, p);
+        int64_t to = hcp_piece_cut(tokens, tile, n, p + 1);
+
+        if (from == to)
+            continue;
+        if (with_calls) {
+            rc = add_piece(&s->pieces, &s->n_pieces, &k->pieces_room, from, to - from,
+                           s->n_calls, err);
+            if (!rc)
+                rc = add_piece_calls(k, err);
+        } else {
+            rc = add_piece(&s->send_pieces, &s->n_send_pieces, &k->send_room, from,
+                           to - from, 0, err);
+        }
+    }
+    return rc;
+}
+
+/* Step t of the rank. */
+static int make_step(struct maker *k, int32_t t, struct hcp_err *err)
+{
+    struct ring_schedule *s = k->out;
+    struct ring_step *step = &s->steps[t];
+    int32_t j = (s->index - t + s->m) % s->m, far = hops(k, j);
+    int rc = HCP_OK;
+
+    *step = (struct ring_step){.block_of = k->active[j],
+                               .tokens = k->plan->ranks[k->active[j]].tokens,
+                               .receive = t > 0 && t <= far,
+                               .send = t < far,
+                               .piece = s->n_pieces};
+    if (t == 0) {
+        rc = add_piece(&s->pieces, &s->n_pieces, &k->pieces_room, 0, s->tokens,
+                       s->n_calls, err);
+        if (!rc)
+            rc = add_call(k, 0, s->tokens, s->tokens, k->plan->causal != 0, err);
+        if (!rc && step->send)
+            rc = cut_block(k, s->tokens, 0, err);
+    } else {
+        rc = find_prefixes(k, step->block_of, err);
+        if (!rc && step->receive)
+            rc = cut_block(k, step->tokens, 1, err);
+        if (step->receive && step->tokens > s->max_block)
+            s->max_block = step->tokens;
+    }
+    step->n_pieces = s->n_pieces - step->piece;
+    return rc;
+}
+
+static int make_steps(struct maker *k, struct hcp_err *err)
+{
+    const hcp_plan *plan = k->plan;
+    struct ring_schedule *s = k->out;
+    int rc = HCP_OK;
+
+    k->active = calloc(plan->n_ranks, sizeof *k->active);
+    if (!k->active)
+        return no_memory(err);
+    for (int32_t r = 0; r < s->n_ranks; r++) {
+        if (r == s->rank && s->tokens > 0)
+            s->index = s->m;
+        if (plan->ranks[r].tokens > 0)
+            k->active[s->m++] = r;
+    }
+    if (s->index < 0)
+        return HCP_OK;
+    if (s->m > 1) {
+        s->before = k->active[(s->index + s->m - 1) % s->m];
+        s->after = k->active[(s->index + 1) % s->m];
+    }
+    k->prefix = calloc((size_t)plan->ranks[s->rank].n_segments, sizeof *k->prefix);
+    s->steps = calloc((size_t)s->m, sizeof *s->steps);
+    if (!k->prefix || !s->steps)
+        return no_memory(err);
+    for (int32_t t = 0; !rc && t < s->m; t++)
+        rc = make_step(k, t, err);
+    return rc;
+}
+
+int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
+                       struct ring_schedule *out, struct hcp_err *err)
+{
+    struct ring_schedule made = {.rank = rank,
+                                 .n_ranks = (int32_t)plan->n_ranks,
+                                 .index = -1,
+                                 .before = -1,
+                                 .after = -1};
+    struct maker k = {.plan = plan, .sub_blocks = sub_blocks, .out = &made};
+    int rc = check_plan(plan, rank, sub_blocks, err);
+
+    if (!rc) {
+        made.tokens = plan->ranks[rank].tokens;
+        rc = make_steps(&k, err);
+    }
+    free(k.active);
+    free(k.prefix);
+    if (rc)
+        ring_schedule_free(&made);
+    else
+        *out = made;
+    return rc;
+}
+
+void ring_schedule_free(struct ring_schedule *s)
+{
+    free(s->steps);
+    free(s->pieces);
+    free(s->calls);
+    free(s->send_pieces);
+    memset(s, 0, sizeof *s);
+}
+
+int64_t ring_schedule_area(const struct ring_schedule *s)
+{
+    int64_t area = 0;
+
+    for (size_t i = 0; i < s->n_calls; i++) {
+        const struct ring_call *c = &s->calls[i];
+
+        area += hcp_block_area(c->causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, c->rows,
+                               c->keys, 0);
+    }
+    return area;
+}
