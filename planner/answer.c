@@ -247,6 +247,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->tile = p->tile;
     plan->buffers = p->buffers;
     plan->barrier = p->barrier;
+    plan->sub_blocks = p->sub_blocks;
     plan->link_alpha_us = question->link_alpha_us;
     plan->link_gbps = question->link_gbps;
     plan->makespan_ms = score.ms;

@@ -35,6 +35,7 @@ void hcp_question_init(hcp_question *question)
     question->strategy = HCP_STRATEGY_BEST;
     question->stripes = 8;
     question->buffers = 2;
+    question->sub_blocks = 1;
 }
 
 void hcp_plan_init(hcp_plan *plan, hcp_plan_rank *ranks, size_t ranks_capacity,
@@ -77,7 +78,7 @@ static hcp_status check_question(const hcp_question *q, char *text, size_t size)
         return plan_fail(text, size, HCP_STATUS_INVALID,
                          "sequence length %lld is not in 1..%lld", (long long)q->seq_len,
                          (long long)HCP_PLAN_MAX_LEN);
-    if (q->strategy < HCP_STRATEGY_EVEN || q->strategy > HCP_STRATEGY_BEST ||
+    if (q->strategy < HCP_STRATEGY_EVEN || q->strategy > HCP_STRATEGY_GIVEN ||
         q->layout < HCP_LAYOUT_AUTO || q->layout > HCP_LAYOUT_STRIPED)
         return plan_fail(text, size, HCP_STATUS_INVALID, "no such strategy or layout");
     if (q->stripes < 1 || q->stripes > MAX_STRIPES)
@@ -87,6 +88,9 @@ static hcp_status check_question(const hcp_question *q, char *text, size_t size)
         return plan_fail(text, size, HCP_STATUS_INVALID,
                          "buffers %d not in 1..%d (0: no limit)", (int)q->buffers,
                          MAX_BUFFERS);
+    if (q->sub_blocks < 1 || q->sub_blocks > MAX_SUB_BLOCKS)
+        return plan_fail(text, size, HCP_STATUS_INVALID, "sub_blocks %d not in 1..%d",
+                         (int)q->sub_blocks, MAX_SUB_BLOCKS);
     if (q->tile < 0 || q->tile > HCP_PLAN_MAX_LEN)
         return plan_fail(text, size, HCP_STATUS_INVALID, "tile %lld not in 0..%lld",
                          (long long)q->tile, (long long)HCP_PLAN_MAX_LEN);
@@ -102,7 +106,7 @@ static hcp_status check_question(const hcp_question *q, char *text, size_t size)
  * of different ranks must add up, and a multiple of the largest wastes least. */
 static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len,
                         int causal, int64_t tile, int buffers, int barrier,
-                        double alpha_us, double gbps)
+                        int32_t sub_blocks, double alpha_us, double gbps)
 {
     memset(p, 0, sizeof *p);
     p->ring = ring;
@@ -123,28 +127,31 @@ static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len
     p->causal = causal != 0;
     p->buffers = buffers;
     p->barrier = barrier != 0;
+    p->sub_blocks = sub_blocks;
     p->alpha_ms = alpha_us / 1e3;
     p->token_ms = gbps > 0 ? ring->token_bytes / (gbps * 1e6) : 0;
 }
 
-static hcp_status set_caps(struct problem *p, struct scratch *s, char *text, size_t size)
+static void set_caps(struct problem *p, struct scratch *s)
 {
-    int64_t missing;
-
     p->cap = s->cap;
     for (size_t r = 0; r < p->n; r++) {
         int64_t cap = p->ring->ranks[r].spec.max_tokens;
 
         s->cap[r] = cap > 0 && cap < p->seq_len ? cap : p->seq_len;
     }
-    missing = round_shortfall(p, NULL);
-    if (missing > 0)
-        return plan_fail(
-            text, size, HCP_STATUS_INFEASIBLE,
-            "the memory caps are short by %lld tokens for a sequence of %lld "
-            "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
-            (long long)missing, (long long)p->seq_len, (long long)p->tile);
-    return HCP_STATUS_OK;
+}
+
+/* The first rank with fewer than no tokens or with more than are left, the last one if
+ * they are too few; n: they add up to seq_len. */
+static size_t bad_tokens(const int64_t *tokens, size_t n, int64_t seq_len)
+{
+    for (size_t r = 0; r < n; r++) {
+        if (tokens[r] < 0 || tokens[r] > seq_len)
+            return r;
+        seq_len -= tokens[r];
+    }
+    return seq_len == 0 ? n : n - 1;
 }
 
 static hcp_status check_space(const hcp_ring *ring, const void *workspace, size_t bytes,
@@ -157,15 +164,36 @@ static hcp_status check_space(const hcp_ring *ring, const void *workspace, size_
     return HCP_STATUS_OK;
 }
 
-hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
-                          void *workspace, size_t workspace_bytes, char *text,
-                          size_t text_size, hcp_plan *plan)
+/* A plan from an answer, if its arrays hold it. */
+static hcp_status give(struct problem *p, struct scratch *s, const struct answer *answer,
+                       const hcp_question *question, char *text, size_t text_size,
+                       hcp_plan *plan)
 {
-    struct scratch s;
-    struct problem p;
-    struct answer answer;
+    hcp_plan result = *plan;
     hcp_status status;
-    hcp_plan result;
+
+    if (!plan->ranks || !plan->segments || plan->ranks_capacity < p->n ||
+        plan->segments_capacity < cost_segments(p->layout, p->stripes, p->n,
+                                                answer->tokens, p->seq_len, NULL,
+                                                s->areas))
+        return plan_fail(
+            text, text_size, HCP_STATUS_SPACE,
+            "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
+            plan->ranks_capacity, plan->segments_capacity, p->n,
+            hcp_segments_max(p->n, question->layout, p->stripes));
+    status = answer_fill(p, s, answer, question, text, text_size, &result);
+    if (status == HCP_STATUS_OK)
+        *plan = result;
+    return status;
+}
+
+/* What a split and an evaluation check, and the problem they share, but for the layout. */
+static hcp_status open_question(const hcp_ring *ring, const hcp_question *question,
+                                void *workspace, size_t workspace_bytes,
+                                const hcp_plan *plan, char *text, size_t text_size,
+                                struct scratch *s, struct problem *p)
+{
+    hcp_status status;
 
     if (!ring || !plan || plan->size < sizeof *plan)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
@@ -175,32 +203,104 @@ hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
         status = check_space(ring, workspace, workspace_bytes, text, text_size);
     if (status)
         return status;
-    scratch_carve(&s, workspace, ring->n);
-    set_problem(&p, ring, question->seq_len, question->causal, question->tile,
-                question->buffers, question->barrier, question->link_alpha_us,
-                question->link_gbps);
-    p.stripes = question->stripes;
-    p.extrapolate = question->extrapolate != 0;
-    status = set_caps(&p, &s, text, text_size);
+    scratch_carve(s, workspace, ring->n);
+    set_problem(p, ring, question->seq_len, question->causal, question->tile,
+                question->buffers, question->barrier, question->sub_blocks,
+                question->link_alpha_us, question->link_gbps);
+    p->stripes = question->stripes;
+    p->extrapolate = question->extrapolate != 0;
+    set_caps(p, s);
+    return HCP_STATUS_OK;
+}
+
+hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
+                          void *workspace, size_t workspace_bytes, char *text,
+                          size_t text_size, hcp_plan *plan)
+{
+    struct scratch s;
+    struct problem p;
+    struct answer answer;
+    hcp_status status;
+    int64_t missing;
+
+    status = open_question(ring, question, workspace, workspace_bytes, plan, text,
+                           text_size, &s, &p);
     if (status)
         return status;
+    if (question->strategy == HCP_STRATEGY_GIVEN)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "strategy given is a split of your own: use "
+                         "hcp_plan_evaluate()");
+    missing = round_shortfall(&p, NULL);
+    if (missing > 0)
+        return plan_fail(
+            text, text_size, HCP_STATUS_INFEASIBLE,
+            "the memory caps are short by %lld tokens for a sequence of %lld "
+            "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
+            (long long)missing, (long long)p.seq_len, (long long)p.tile);
     strategy_speeds(&p, &s);
     status = strategy_decide(&p, &s, question, text, text_size, &answer);
     if (status)
         return status;
-    result = *plan;
-    if (!plan->ranks || !plan->segments || plan->ranks_capacity < p.n ||
-        plan->segments_capacity < cost_segments(p.layout, p.stripes, p.n, answer.tokens,
-                                                p.seq_len, NULL, s.areas))
-        return plan_fail(
-            text, text_size, HCP_STATUS_SPACE,
-            "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
-            plan->ranks_capacity, plan->segments_capacity, p.n,
-            hcp_segments_max(p.n, question->layout, p.stripes));
-    status = answer_fill(&p, &s, &answer, question, text, text_size, &result);
-    if (status == HCP_STATUS_OK)
-        *plan = result;
-    return status;
+    return give(&p, &s, &answer, question, text, text_size, plan);
+}
+
+hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
+                             const int64_t *tokens, void *workspace,
+                             size_t workspace_bytes, char *text, size_t text_size,
+                             hcp_plan *plan)
+{
+    struct scratch s;
+    struct problem p;
+    struct answer answer;
+    hcp_question given;
+    hcp_status status;
+    size_t r;
+
+    status = open_question(ring, question, workspace, workspace_bytes, plan, text,
+                           text_size, &s, &p);
+    if (status)
+        return status;
+    if (!tokens || question->layout == HCP_LAYOUT_AUTO)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "the tokens of each rank and a layout are needed");
+    r = bad_tokens(tokens, p.n, p.seq_len);
+    if (r < p.n)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "rank %zu has %lld tokens, which does not add up to %lld", r,
+                         (long long)tokens[r], (long long)p.seq_len);
+    for (r = 0; r < p.n; r++)
+        if (tokens[r] > p.cap[r])
+            return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
+                             "rank %zu has %lld tokens, more than its memory cap of "
+                             "%lld; give it fewer or raise the cap",
+                             r, (long long)tokens[r], (long long)p.cap[r]);
+    p.layout = question->layout;
+    given = *question;
+    given.strategy = HCP_STRATEGY_GIVEN;
+    strategy_speeds(&p, &s);
+    strategy_given(&p, &s, tokens, &answer);
+    return give(&p, &s, &answer, &given, text, text_size, plan);
+}
+
+hcp_status hcp_layout_segments(hcp_layout layout, int32_t stripes, size_t n,
+                               const int64_t *tokens, int64_t seq_len,
+                               hcp_segment *segments, size_t capacity, int64_t *counts)
+{
+    size_t needed;
+
+    if (layout <= HCP_LAYOUT_AUTO || layout > HCP_LAYOUT_STRIPED || !tokens || !counts ||
+        n < 1 || n > HCP_PLAN_MAX_RANKS || seq_len < 1 || seq_len > HCP_PLAN_MAX_LEN ||
+        (layout == HCP_LAYOUT_STRIPED && (stripes < 1 || stripes > MAX_STRIPES)) ||
+        bad_tokens(tokens, n, seq_len) < n)
+        return HCP_STATUS_INVALID;
+    needed = cost_segments(layout, stripes, n, tokens, seq_len, NULL, counts);
+    if (!segments && capacity == 0)
+        return HCP_STATUS_OK;
+    if (!segments || capacity < needed)
+        return HCP_STATUS_SPACE;
+    cost_segments(layout, stripes, n, tokens, seq_len, segments, counts);
+    return HCP_STATUS_OK;
 }
 
 hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
@@ -217,7 +317,9 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
     if (!ring || !plan || !steps || !n_steps || plan->size < sizeof *plan ||
         plan->n_ranks != ring->n || plan->layout <= HCP_LAYOUT_AUTO ||
         plan->layout > HCP_LAYOUT_STRIPED || plan->stripes < 1 ||
-        plan->stripes > MAX_STRIPES || plan->buffers < 0 || plan->buffers > MAX_BUFFERS)
+        plan->stripes > MAX_STRIPES || plan->buffers < 0 ||
+        plan->buffers > MAX_BUFFERS || plan->sub_blocks < 1 ||
+        plan->sub_blocks > MAX_SUB_BLOCKS)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "a ring, a plan of as many ranks and an array are needed");
     status = check_space(ring, workspace, workspace_bytes, text, text_size);
@@ -225,7 +327,8 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         return status;
     scratch_carve(&s, workspace, ring->n);
     set_problem(&p, ring, plan->seq_len, plan->causal, plan->tile, plan->buffers,
-                plan->barrier, plan->link_alpha_us, plan->link_gbps);
+                plan->barrier, plan->sub_blocks, plan->link_alpha_us,
+                plan->link_gbps);
     p.layout = plan->layout;
     p.stripes = plan->stripes;
     p.extrapolate = extrapolate != 0;

@@ -26,7 +26,7 @@
  * check that with one exchanged number.
  *
  * Growth. Structs begin with `size`, which their _init function sets; later versions
- * add members at the end only.
+ * add members at the end only, and the library gets a new soname with them.
  *
  * Units are in the names: _ms milliseconds, _us microseconds, _gbps 1e9 bytes per
  * second. Lengths are tokens. A rank is an index into the caller's array, in ring
@@ -42,7 +42,7 @@ extern "C" {
 #endif
 
 /* Version of this header: 10000 * major + 100 * minor + patch. */
-#define HCP_PLAN_VERSION 100
+#define HCP_PLAN_VERSION 200
 
 /* Longest sequence in tokens (2^30) and largest group. */
 #define HCP_PLAN_MAX_LEN ((int64_t)1 << 30)
@@ -75,9 +75,11 @@ typedef enum hcp_strategy {
     HCP_STRATEGY_PROPORTIONAL = 2, /* by measured throughput at the sequence's length */
     HCP_STRATEGY_LUT = 3,          /* solver on lookup tables */
     HCP_STRATEGY_POLY = 4,         /* solver on polynomial regressions */
-    HCP_STRATEGY_BEST = 5          /* solver on each rank's more accurate model; all of
+    HCP_STRATEGY_BEST = 5,         /* solver on each rank's more accurate model; all of
                                       the above and all ways to leave slow ranks out
                                       are candidates; never predicted slower than them */
+    HCP_STRATEGY_GIVEN = 6         /* the caller's own split: of plans that
+                                      hcp_plan_evaluate() fills, no answer to ask for */
 } hcp_strategy;
 
 /* Which tokens a rank with a given number of tokens holds. Under a full mask all
@@ -144,12 +146,14 @@ typedef struct hcp_question {
     int32_t stripes;       /* of HCP_LAYOUT_STRIPED, 1 .. 1024, default 8 */
     int64_t tile;          /* shares are multiples of it except one; 0 (default): the
                               largest kernel tile among the ranks' models */
-    int32_t buffers;       /* KV blocks a rank can hold, its own included, 1 .. 16;
+    int32_t buffers;       /* KV blocks a rank can hold beside its own, 1 .. 16;
                               default 2; 0: no limit */
     int32_t barrier;       /* 1: the executor synchronises after every step; default 0 */
     double link_alpha_us;  /* start-up time of a transfer, default 0 */
     double link_gbps;      /* link speed; 0 (default): infinitely fast */
     int32_t extrapolate;   /* 1: answer outside the measured lengths, flagged */
+    int32_t sub_blocks;    /* pieces in which a KV block is sent and computed, 1 .. 64;
+                              default 1 */
 } hcp_question;
 
 /* A run of consecutive tokens. */
@@ -167,7 +171,8 @@ typedef struct hcp_plan_rank {
     int64_t kv_tokens;                 /* keys it sends round, exact: equal to tokens */
     int64_t first_segment, n_segments; /* its part of hcp_plan.segments */
     double predicted_ms;               /* when it has finished its last block */
-    double compute_ms; /* sum of its blocks; predicted_ms - compute_ms is waiting */
+    double compute_ms; /* its blocks, finish passes included; predicted_ms - compute_ms
+                          is waiting */
 } hcp_plan_rank;
 
 /* A plan. Before the call the caller sets size, the two arrays and their capacities
@@ -195,8 +200,9 @@ typedef struct hcp_plan {
     double interval_lo_ms, interval_hi_ms; /* about 90 %: the makespan times the mean of
                             the block error bars on the critical rank, weighted by time */
     double bound_ms; /* attention area / sum of throughputs, each rank's being the larger
-                        of that on the whole sequence and that in this plan: no split
-                        of these ranks at these speeds is faster */
+                        of that on the whole sequence and that in this plan, of the
+                        kernels alone: no split of these ranks at these speeds is
+                        faster */
     double even_ms;  /* the fastest even split in the layouts the question allowed; NaN
                         outside the hull */
     double drop_ms;  /* best split after leaving out the 1 .. n-1 slowest ranks, in the
@@ -210,6 +216,7 @@ typedef struct hcp_plan {
                               3 ranks, this layout); 0: found by search, or by rule */
     uint64_t models_hash;  /* of the models' contents */
     uint64_t fingerprint;  /* of question, models and answer */
+    int32_t sub_blocks;
 } hcp_plan;
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
@@ -217,11 +224,12 @@ typedef struct hcp_plan {
  * visible here or later) has ready_ms = NaN. */
 typedef struct hcp_step {
     int32_t rank, step, block_of; /* block_of: rank whose KV it is */
-    double ready_ms;              /* the block is here */
-    double start_ms;              /* computing starts */
-    double busy_ms;               /* computing time */
+    double ready_ms;              /* the whole block, its last piece, is here */
+    double start_ms;              /* computing its first piece starts */
+    double busy_ms;               /* computing time of all pieces */
     double fin_ms;                /* computing done */
-    double wait_ms; /* idle before this step: start_ms - the previous fin_ms */
+    double wait_ms; /* idle before and between pieces: fin_ms - busy_ms - the previous
+                       fin_ms */
 } hcp_step;
 
 /* A predicted block time. */
@@ -279,8 +287,9 @@ HCP_API void hcp_ring_free(hcp_ring *ring);
 HCP_API const char *hcp_ring_provider(const hcp_ring *ring);
 HCP_API size_t hcp_ring_size(const hcp_ring *ring);
 
-/* Bytes of workspace that hcp_plan_split() and hcp_plan_simulate() need for n ranks (0
- * for an n they do not take), and the segments a plan of n ranks can have. Any
+/* Bytes of workspace that hcp_plan_split(), hcp_plan_evaluate() and hcp_plan_simulate()
+ * need for n ranks (0 for an n they do not take), and the segments a plan of n ranks can
+ * have (AUTO: in any layout). Any
  * alignment of the workspace will do; its contents need no initialisation and mean
  * nothing between calls. */
 HCP_API size_t hcp_workspace_bytes(size_t n_ranks);
@@ -296,6 +305,27 @@ HCP_API hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *ques
                                   void *workspace, size_t workspace_bytes, char *text,
                                   size_t text_size, hcp_plan *plan);
 
+/* The plan of a split of the caller's own: the numbers that hcp_plan_split() gives with
+ * its splits, for tokens[n] of the ring's n ranks, which add up to seq_len. No share
+ * exceeds its rank's cap (HCP_STATUS_INFEASIBLE names the rank); shares need not be
+ * multiples of the tile, and ranks may have none. The question's layout is not AUTO; its
+ * strategy is not looked at: the plan's is GIVEN. Allocates nothing, takes no lock. */
+HCP_API hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
+                                     const int64_t *tokens, void *workspace,
+                                     size_t workspace_bytes, char *text, size_t text_size,
+                                     hcp_plan *plan);
+
+/* The tokens that each of n ranks holds in a layout (not AUTO), in rank order: counts[r]
+ * segments of rank r, in the order in which its tokens lie in memory, empty ones left
+ * out. tokens[n] add up to seq_len. stripes is looked at for STRIPED
+ * only. HCP_STATUS_SPACE: capacity is less than the sum of counts, which are filled in
+ * this case too; hcp_segments_max() is always enough. segments NULL with capacity 0:
+ * counts alone, and HCP_STATUS_OK. */
+HCP_API hcp_status hcp_layout_segments(hcp_layout layout, int32_t stripes, size_t n,
+                                       const int64_t *tokens, int64_t seq_len,
+                                       hcp_segment *segments, size_t capacity,
+                                       int64_t *counts);
+
 /* Replays a plan on a ring of the same ranks, step by step. steps has room for
  * m * m entries, m being the number of ranks with tokens (capacity is checked); they
  * come ordered by rank, then step. *n_steps = m * m. Blocks outside the measured
@@ -307,7 +337,9 @@ HCP_API hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
                                      size_t *n_steps);
 
 /* Predicted time of one block on a rank: q_len queries against kv_len keys, all visible
- * (causal 0), or query i seeing keys up to i + kv_len - q_len (causal 1).
+ * (causal 0), or query i seeing keys up to i + kv_len - q_len (causal 1). The kernel
+ * alone: what an executor needs to bring the result of a kernel that cannot accumulate
+ * into its state (the finish pass) is in plans and simulations, not here.
  * out->size must be set. Outside the measured lengths: HCP_STATUS_OUTSIDE, unless
  * extrapolate is 1. Allocates nothing. */
 HCP_API hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank,
@@ -327,7 +359,8 @@ HCP_API hcp_status hcp_plan_json_counts(const char *json, size_t length, char *t
                                         size_t *n_segments);
 /* Reads a plan: strict JSON, unknown members skipped, required ones (schema, seq_len,
  * mask, layout, ranks with device, tokens and segments) present, tokens adding up and
- * segments equal to what layout and tokens say; otherwise HCP_STATUS_FORMAT. The
+ * segments equal to what layout and tokens say; otherwise HCP_STATUS_FORMAT. A plan
+ * without sub_blocks has 1. The
  * fingerprint is taken from the text; compare it with hcp_plan_fingerprint() to see
  * whether somebody has edited the file. */
 HCP_API hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,

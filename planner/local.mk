@@ -18,7 +18,7 @@ EXTRA_DIST += planner/hcpplan.sym
 # Version: code changed, interface as before: C:R+1:A. Interface added: C+1:0:A+1.
 # Interface changed or removed: C+1:0:0.
 planner_libhcpplan_la_SOURCES =
-planner_libhcpplan_la_LDFLAGS = -version-info 0:0:0 -no-undefined \
+planner_libhcpplan_la_LDFLAGS = -version-info 1:0:0 -no-undefined \
 	-export-symbols $(srcdir)/planner/hcpplan.sym
 planner_libhcpplan_la_LIBADD = planner/libhcpplancore.la fit/libhcpmodel.la \
 	db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)

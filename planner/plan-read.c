@@ -37,6 +37,7 @@ enum member {
     M_ALPHA,
     M_GBPS,
     M_MODELS_HASH,
+    M_SUB_BLOCKS,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
@@ -46,7 +47,7 @@ static const char *const member_names[M_COUNT] = {
     "decision",   "provider", "dtype",          "batch",         "heads",
     "kv_heads",   "head_dim", "tile",           "stripes",       "critical_rank",
     "exact",      "buffers",  "barrier",        "link_alpha_us", "link_gbps",
-    "models_hash"};
+    "models_hash", "sub_blocks"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -282,7 +283,7 @@ static int read_names(struct json_in *in, hcp_plan *plan, int id)
 
     switch (id) {
     case M_STRATEGY:
-        rc = read_name(in, strategy_at, HCP_STRATEGY_BEST + 1, &i);
+        rc = read_name(in, strategy_at, HCP_STRATEGY_GIVEN + 1, &i);
         plan->strategy = (hcp_strategy)i;
         return rc;
     case M_LAYOUT:
@@ -324,6 +325,8 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
         return read_int32(in, 1, MAX_STRIPES, &plan->stripes);
     case M_BUFFERS:
         return read_int32(in, 0, MAX_BUFFERS, &plan->buffers);
+    case M_SUB_BLOCKS:
+        return read_int32(in, 1, MAX_SUB_BLOCKS, &plan->sub_blocks);
     case M_CRITICAL:
         return read_int32(in, 0, HCP_PLAN_MAX_RANKS - 1, &plan->critical_rank);
     case M_BATCH:
@@ -501,6 +504,7 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.tile = 1;
     result.stripes = 8;
     result.buffers = 2;
+    result.sub_blocks = 1;
     result.strategy = HCP_STRATEGY_BEST;
     result.makespan_ms = result.bound_ms = result.even_ms = result.drop_ms = NAN;
     result.gain_over_even = NAN;

@@ -172,6 +172,7 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     put_name(out, "exact");
     put(out, plan->exact ? "true" : "false");
     name_int(out, "buffers", plan->buffers);
+    name_int(out, "sub_blocks", plan->sub_blocks);
     put_name(out, "barrier");
     put(out, plan->barrier ? "true" : "false");
     name_double(out, "link_alpha_us", plan->link_alpha_us);
@@ -241,6 +242,7 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
     hash_u64(&h, (uint64_t)plan->tile);
     hash_u64(&h, (uint64_t)plan->buffers);
     hash_u64(&h, (uint64_t)plan->barrier);
+    hash_u64(&h, (uint64_t)plan->sub_blocks);
     hash_double(&h, plan->link_alpha_us);
     hash_double(&h, plan->link_gbps);
     hash_u64(&h, plan->models_hash);

@@ -20,6 +20,7 @@
 
 #define MAX_BUFFERS 16
 #define MAX_STRIPES 1024
+#define MAX_SUB_BLOCKS 64
 
 struct stored_model {
     hcp_model *model;
@@ -67,6 +68,7 @@ struct problem {
     hcp_layout layout;
     int32_t stripes;
     int buffers, barrier, extrapolate;
+    int32_t sub_blocks; /* pieces a block is sent and computed in */
     double alpha_ms, token_ms; /* transfer of a token's K and V */
     const int64_t *cap;        /* [n] tokens a rank may hold */
 };
@@ -258,6 +260,9 @@ void strategy_speeds(const struct problem *p, struct scratch *s);
 hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,
                            struct answer *out);
+/* The same for the caller's own split, in p->layout. */
+void strategy_given(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                    struct answer *out);
 /* An even split under caps. */
 struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens);
 /* The next number of slowest ranks to leave out after k: every number up to 64 ranks;

@@ -372,6 +372,30 @@ static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text
     return HCP_STATUS_OK;
 }
 
+/* What is known beside the split once it is chosen. even: already known, NULL if not. */
+static void complete(struct contest *c, const struct score *even)
+{
+    const struct problem *p = c->p;
+    struct scratch *s = c->s;
+
+    c->answer.tokens = s->tokens[TOK_PLAN];
+    c->answer.even = even ? *even : strategy_even(p, s, s->tokens[TOK_OTHER]);
+    c->answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+}
+
+void strategy_given(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                    struct answer *out)
+{
+    struct problem mutable = *p;
+    struct contest c = {.p = &mutable, .s = s, .answer.score = {1, 0, 0, 0}};
+
+    memcpy(s->tokens[TOK_CUR], tokens, p->n * sizeof *tokens);
+    enter_split(&c, s->tokens[TOK_CUR], 0);
+    complete(&c, NULL);
+    c.answer.score.source = eval_source(p, s, c.answer.tokens);
+    *out = c.answer;
+}
+
 hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,
                            struct answer *out)
@@ -407,12 +431,9 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     p->layout = c.answer.layout;
     c.answer.tokens = s->tokens[TOK_PLAN];
     memo_reset(&s->memo);
-    if (question->strategy != HCP_STRATEGY_BEST) {
-        c.answer.even = question->strategy == HCP_STRATEGY_EVEN
-                            ? c.answer.score
-                            : strategy_even(p, s, s->tokens[TOK_OTHER]);
-        c.answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
-    }
+    if (question->strategy != HCP_STRATEGY_BEST)
+        complete(&c,
+                 question->strategy == HCP_STRATEGY_EVEN ? &c.answer.score : NULL);
     if (!c.timed) {
         c.answer.score = eval_split(p, s, c.answer.tokens, HUGE_MS, NULL);
         memcpy(s->plan_fin, s->fin, p->n * sizeof *s->fin);
