@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +14,14 @@ typedef struct attention_call {
     hcp_attn_support support;
     hcp_attn_plan *plan;
     int o_direct; /* O goes straight to the caller's tensor, else to scratch */
-    int l_direct;
+    int l_direct; /* L too, where its pointer is aligned */
 } attention_call;
 
 struct hcp_attention {
     const hcp_provider *provider;
     const hcp_runtime *runtime;
     hcp_attn_problem problem;
+    int64_t lse_pitch;
     int64_t empty_rows; /* leading rows that see no key */
     int n_calls;
     attention_call call[2];
@@ -46,6 +48,23 @@ static int check_problem(const hcp_attn_problem *p, char *reason, size_t size)
         rc = HCP_RC_INVALID;
     }
     return rc;
+}
+
+/* L of all heads, the rows between them included, is of a size that can be indexed. */
+static int check_pitch(const hcp_attn_problem *p, int64_t pitch, char *reason,
+                       size_t size)
+{
+    int64_t n;
+    if (pitch < p->q_len)
+        snprintf(reason, size,
+                 "lse_pitch %" PRId64 " is below the %" PRId64 " rows of a head", pitch,
+                 p->q_len);
+    else if (__builtin_mul_overflow(p->batch * p->heads, pitch, &n) ||
+             n > (int64_t)1 << 56)
+        snprintf(reason, size, "lse_pitch %" PRId64 ": L has over 2^56 elements", pitch);
+    else
+        return HCP_RC_OK;
+    return HCP_RC_INVALID;
 }
 
 /* Asks for one form of the call. 1: the provider takes it. 0: no, and why is in
@@ -81,21 +100,20 @@ static int ask(const hcp_provider *provider, const hcp_device_ref *device,
 
 /* Finds the cheapest form in which the provider takes rows x keys of the block. */
 static int probe_call(const hcp_provider *provider, const hcp_device_ref *device,
-                      const hcp_attn_problem *whole, attention_call *c, int64_t row,
+                      const hcp_attention *a, attention_call *c, int64_t row,
                       int64_t rows, int64_t keys, int causal, int64_t diag)
 {
+    const hcp_attn_problem *whole = &a->problem;
     *c = (attention_call){.row = row, .problem = *whole};
     c->problem.q_len = rows;
     c->problem.kv_len = keys;
     c->problem.causal = causal;
     c->problem.diag = causal ? diag : 0;
-    /* L of a part of the rows is contiguous in the caller's only for one head, and
-     * aligned as providers may ask only at every fourth row. */
-    int whole_l =
-        rows == whole->q_len || (whole->batch * whole->heads == 1 && row % 4 == 0);
+    /* Providers know L without gaps between the heads only. */
+    int contiguous_l = rows == a->lse_pitch || whole->batch * whole->heads == 1;
 
     int yes = 0, merged = whole->accumulate;
-    if (merged && whole_l && (yes = ask(provider, device, c, HCP_FP32, 1)) > 0)
+    if (merged && (yes = ask(provider, device, c, HCP_FP32, 1)) > 0)
         merged = 0;
     if (yes == 0)
         yes = ask(provider, device, c, HCP_FP32, 0);
@@ -104,7 +122,7 @@ static int probe_call(const hcp_provider *provider, const hcp_device_ref *device
     if (yes <= 0)
         return yes;
     c->o_direct = c->problem.out_dtype == HCP_FP32 && !merged;
-    c->l_direct = c->o_direct && whole_l && !(c->support.caps & HCP_CAP_LSE_LOG2);
+    c->l_direct = c->o_direct && contiguous_l && !(c->support.caps & HCP_CAP_LSE_LOG2);
     if (!c->o_direct) {
         int64_t *stride = c->problem.o_stride;
         stride[2] = whole->head_dim;
@@ -129,7 +147,7 @@ static int probe_block(const hcp_provider *provider, const hcp_device_ref *devic
         return 1;
 
     int partial = b.kind == HCP_BLOCK_PARTIAL;
-    int yes = probe_call(provider, device, p, &c[0], b.skip_rows, b.q_len, b.kv_len,
+    int yes = probe_call(provider, device, a, &c[0], b.skip_rows, b.q_len, b.kv_len,
                          partial, b.diag);
     if (yes > 0)
         a->n_calls = 1;
@@ -139,9 +157,9 @@ static int probe_block(const hcp_provider *provider, const hcp_device_ref *devic
     if (yes != 0 || !partial || n >= b.q_len)
         return yes;
     attention_call whole = c[0]; /* its reason is the better one if this fails too */
-    yes = probe_call(provider, device, p, &c[0], b.skip_rows, n, n + b.diag, 1, b.diag);
+    yes = probe_call(provider, device, a, &c[0], b.skip_rows, n, n + b.diag, 1, b.diag);
     if (yes > 0)
-        yes = probe_call(provider, device, p, &c[1], b.skip_rows + n, b.q_len - n,
+        yes = probe_call(provider, device, a, &c[1], b.skip_rows + n, b.q_len - n,
                          b.kv_len, 0, 0);
     if (yes > 0)
         a->n_calls = 2;
@@ -162,6 +180,7 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
     if (check_problem(problem, out->reason, sizeof out->reason))
         return HCP_RC_OK;
     a.problem = *problem;
+    a.lse_pitch = problem->q_len;
     int yes = probe_block(provider, device, &a, &reason);
     if (yes < 0)
         return -yes;
@@ -184,7 +203,8 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
     return HCP_RC_OK;
 }
 
-/* Scratch for the largest call: they run one after the other. */
+/* Scratch for the largest call: they run one after the other. That for L is always
+ * there: only run() sees whether the caller's is aligned. */
 static int alloc_scratch(hcp_attention *a)
 {
     int64_t workspace = 0, o = 0, lse = 0;
@@ -196,8 +216,7 @@ static int alloc_scratch(hcp_attention *a)
         workspace = max64(workspace, c->support.workspace_bytes);
         if (!c->o_direct)
             o = max64(o, rows * p->head_dim * hcp_dtype_bytes(p->out_dtype));
-        if (!c->l_direct)
-            lse = max64(lse, rows * (int64_t)sizeof(float));
+        lse = max64(lse, rows * (int64_t)sizeof(float));
     }
     if (workspace)
         rc = a->runtime->alloc(&a->workspace, workspace);
@@ -215,10 +234,22 @@ int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtim
                          const hcp_device_ref *device, const hcp_attn_problem *problem,
                          hcp_attention **out, char *err, size_t err_size)
 {
+    int64_t pitch = problem && problem->size >= sizeof *problem ? problem->q_len : 0;
+    return hcp_attention_create_pitched(provider, runtime, device, problem, pitch, out,
+                                        err, err_size);
+}
+
+int hcp_attention_create_pitched(const hcp_provider *provider, const hcp_runtime *runtime,
+                                 const hcp_device_ref *device,
+                                 const hcp_attn_problem *problem, int64_t lse_pitch,
+                                 hcp_attention **out, char *err, size_t err_size)
+{
     char text[160];
     const char *reason = text, *doing = "";
     int rc = check_problem(problem, text, sizeof text);
     hcp_attention *a = NULL;
+    if (!rc)
+        rc = check_pitch(problem, lse_pitch, text, sizeof text);
     if (rc)
         goto fail;
     rc = HCP_RC_NO_MEMORY;
@@ -229,6 +260,7 @@ int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtim
     a->provider = provider;
     a->runtime = runtime;
     a->problem = *problem;
+    a->lse_pitch = lse_pitch;
 
     int yes = probe_block(provider, device, a, &reason);
     rc = yes < 0 ? -yes : yes ? HCP_RC_OK : HCP_RC_UNSUPPORTED;
@@ -287,30 +319,49 @@ static hcp_finish finish_job(const hcp_attention *a, const hcp_attn_args *args,
         .head_dim = p->head_dim,
         .o = (float *)args->o + row * p->o_stride[2],
         .lse = args->lse + row,
-        .lse_pitch = p->q_len,
+        .lse_pitch = a->lse_pitch,
     };
     memcpy(job.o_stride, p->o_stride, sizeof job.o_stride);
     return job;
+}
+
+/* L of the running state into scratch, where the provider finds it as it must be. */
+static int load_lse(hcp_attention *a, const attention_call *c, const hcp_attn_args *args,
+                    void *stream)
+{
+    hcp_finish job = finish_job(a, args, c->row, c->problem.q_len);
+    job.o = NULL;
+    job.lse_part = job.lse;
+    job.part_pitch = job.lse_pitch;
+    job.lse = a->lse;
+    job.lse_pitch = c->problem.q_len;
+    return a->runtime->finish(&job, stream);
 }
 
 static int run_call(hcp_attention *a, const attention_call *c, const hcp_attn_args *args,
                     void *stream)
 {
     const hcp_attn_problem *p = &c->problem;
+    float *lse = args->lse + c->row;
+    int l_direct = c->l_direct && (uintptr_t)lse % 16 == 0;
     hcp_attn_args part = {
         .size = sizeof part,
         .q = (const char *)args->q + c->row * p->q_stride[2] * hcp_dtype_bytes(p->dtype),
         .k = args->k,
         .v = args->v,
         .o = c->o_direct ? (float *)args->o + c->row * p->o_stride[2] : a->o,
-        .lse = c->l_direct ? args->lse + c->row : a->lse,
+        .lse = l_direct ? lse : a->lse,
         .workspace = a->workspace,
         .q_len = p->q_len,
         .kv_len = p->kv_len,
         .diag = p->diag,
     };
-    int rc = a->provider->run(c->plan, &part, stream);
-    if (rc || c->l_direct)
+    int rc = HCP_RC_OK;
+    if (!l_direct && p->accumulate)
+        rc = load_lse(a, c, args, stream);
+    if (!rc)
+        rc = a->provider->run(c->plan, &part, stream);
+    if (rc || l_direct)
         return rc;
 
     hcp_finish job = finish_job(a, args, c->row, p->q_len);
@@ -344,16 +395,23 @@ int hcp_attention_run(hcp_attention *a, const hcp_attn_args *args, void *stream)
     return rc;
 }
 
+int hcp_attention_finishes(const hcp_attention *a)
+{
+    for (int i = 0; i < a->n_calls; i++)
+        if (!a->call[i].o_direct)
+            return 1;
+    return 0;
+}
+
 int hcp_attention_describe(const hcp_attention *a, char *text, size_t text_size)
 {
     char plan[256] = "nothing to run";
-    int rc = HCP_RC_OK, merged = 0;
+    int rc = HCP_RC_OK;
     if (a->n_calls) {
         snprintf(plan, sizeof plan, "%s", a->provider->name);
         rc = a->provider->describe(a->call[0].plan, plan, sizeof plan);
     }
-    for (int i = 0; i < a->n_calls; i++)
-        merged |= a->problem.accumulate && !a->call[i].o_direct;
+    int merged = a->problem.accumulate && hcp_attention_finishes(a);
     snprintf(text, text_size, "%s%s%s", plan, a->n_calls == 2 ? ", in two calls" : "",
              merged ? ", merge pass" : "");
     return rc;

@@ -99,7 +99,8 @@ static void finish_row(const hcp_finish *job, float *o, float *lse, int64_t part
 {
     if (!job->lse_part) {
         if (!job->accumulate) {
-            memset(o, 0, (size_t)job->head_dim * sizeof *o);
+            if (o)
+                memset(o, 0, (size_t)job->head_dim * sizeof *o);
             *lse = -INFINITY;
         }
         return;

@@ -67,10 +67,23 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
 int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtime,
                          const hcp_device_ref *device, const hcp_attn_problem *problem,
                          hcp_attention **out, char *err, size_t err_size);
+/* The same for rows of a larger shard: L of row (b, h, i) is at (b*heads + h)*lse_pitch
+ * + i floats from args->lse; lse_pitch >= q_len, and create() is it with q_len. Rows of
+ * L between the heads are neither read nor written. */
+int hcp_attention_create_pitched(const hcp_provider *provider, const hcp_runtime *runtime,
+                                 const hcp_device_ref *device,
+                                 const hcp_attn_problem *problem, int64_t lse_pitch,
+                                 hcp_attention **out, char *err, size_t err_size);
+
+/* 1: the provider's O, of the whole block or a part, goes to scratch, and run() brings it
+ * to the caller's by the runtime's finish(): stored, or merged with accumulate. 0: the
+ * provider writes or updates O itself (L, and rows that see no key, may still be
+ * finish()'s). A cost beside the provider's own that grows with q_len. */
+int hcp_attention_finishes(const hcp_attention *attention);
 
 /* args: lengths and diag as in the problem (else HCP_RC_INVALID); workspace is
- * ignored, the step has its own; the other pointers are aligned as provider.h says. O
- * and L are written, or with accumulate updated. */
+ * ignored, the step has its own; Q, K, V and O are aligned as provider.h says, L as a
+ * float. O and L are written, or with accumulate updated. */
 int hcp_attention_run(hcp_attention *attention, const hcp_attn_args *args, void *stream);
 
 /* One line: what runs (the provider's describe() and what is added to it). */

@@ -254,6 +254,12 @@ static void test_finish(int32_t dtype, int accumulate, int64_t d, int64_t gap)
         el = l_error(lx, l.host, B * H * PITCH);
         ok(el <= 1, "finish, L alone: %.2f of the bound", el);
         free(lx);
+        job.lse_part = host.lse_part = NULL;
+        must(rt->finish(&job, NULL), "finish");
+        must(cpu->finish(&host, NULL), "finish");
+        lx = pull(&l);
+        ok(!memcmp(lx, l.host, (size_t)l.bytes), "finish, L alone of empty rows");
+        free(lx);
     }
     free(peak);
     drop(&o), drop(&part), drop(&l), drop(&lp);
@@ -278,6 +284,15 @@ static void test_randn(int64_t n)
            fabs(squares / (double)n - 1) < 8 / sqrt((double)n),
        "randn: mean %.4f, variance %.4f", sum / (double)n, squares / (double)n);
     free(got);
+    must(rt->randn(x.dev, n - 777, HCP_FP32, 77, 777, NULL), "randn");
+    float *part = pull(&x);
+    worst = 0;
+    for (int64_t i = 0; i < n - 777; i++) {
+        double e = fabs((double)part[i] - want[i + 777]);
+        worst = e <= worst ? worst : e;
+    }
+    ok(worst <= 4e-6, "randn from element 777 on: within %.1e of the CPU's", worst);
+    free(part);
     drop(&x);
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-kernel_tests = tests/test-geometry tests/test-merge tests/test-kernels tests/test-plugin
+kernel_tests = tests/test-geometry tests/test-merge tests/test-runtime tests/test-kernels \
+	tests/test-attention tests/test-plugin
 if HAVE_CMOCKA
 check_PROGRAMS += $(kernel_tests)
 TESTS += $(kernel_tests)
@@ -12,6 +13,15 @@ tests_test_geometry_LDADD = kernels/libhcpgeometry.la $(CMOCKA_LIBS)
 tests_test_merge_SOURCES = tests/test-merge.c
 tests_test_merge_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_merge_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS) $(LIBM)
+
+tests_test_runtime_SOURCES = tests/test-runtime.c
+tests_test_runtime_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_runtime_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS)
+
+tests_test_attention_SOURCES = tests/test-attention.c tests/faulty-provider.c \
+	tests/faulty-provider.h
+tests_test_attention_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_attention_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS) $(LIBM)
 
 # Counts what run() allocates, of our own objects only.
 tests_test_kernels_SOURCES = tests/test-kernels.c tests/faulty-provider.c tests/faulty-provider.h

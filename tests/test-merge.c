@@ -235,6 +235,16 @@ static void finish_normalises(void **state)
     job.accumulate = 0;
     hcp_finish_host(&job);
     assert_true(out_lse[PITCH + 3] == -INFINITY && out[D + OUT * D + 4 * D + 1] == 0);
+
+    job.o = NULL; /* L alone: copied with pitches, and of rows without keys */
+    job.lse_part = part_lse[0];
+    job.caps = 0;
+    hcp_finish_host(&job);
+    assert_true(out_lse[PITCH + 3] == part_lse[1][2] && out_lse[1] == part_lse[0][0]);
+    assert_true(out_lse[2] == INFINITY && isnan(out_lse[PITCH]));
+    job.lse_part = NULL;
+    hcp_finish_host(&job);
+    assert_true(out_lse[PITCH + 3] == -INFINITY && isnan(out_lse[PITCH + 4]));
 }
 
 /* What contradicts itself is refused before memory is touched. */
