@@ -141,9 +141,9 @@ static int event_record(void *event, void *stream)
 
 static int event_wait(void *event, void *stream)
 {
-    return hcp_cuda_check(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event,
-                                              0),
-                          "make a stream wait for an event");
+    return hcp_cuda_check(
+        cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+        "make a stream wait for an event");
 }
 
 static int event_done(void *event, int *done)

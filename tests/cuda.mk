@@ -20,12 +20,16 @@ endif
 endif
 
 # Skip without a GPU; `make check-gpu` runs them where there is one. Plain TAP: no cmocka.
-check_PROGRAMS += tests/gpu-kernels tests/gpu-merge
-TESTS += tests/gpu-kernels tests/gpu-merge
-GPU_TESTS += tests/gpu-kernels tests/gpu-merge
+gpu_kernel_tests = tests/gpu-kernels tests/gpu-merge tests/gpu-runtime
+check_PROGRAMS += $(gpu_kernel_tests)
+TESTS += $(gpu_kernel_tests)
+GPU_TESTS += $(gpu_kernel_tests)
 tests_gpu_kernels_SOURCES = tests/gpu-kernels.c tests/gpu-tap.h
 tests_gpu_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_kernels_LDADD = $(CUDA_TEST_LIBS) $(LIBM)
+tests_gpu_runtime_SOURCES = tests/gpu-runtime.c tests/gpu-tap.h
+tests_gpu_runtime_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_gpu_runtime_LDADD = $(CUDA_TEST_LIBS)
 tests_gpu_merge_SOURCES = tests/gpu-merge.c tests/gpu-tap.h
 tests_gpu_merge_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_gpu_merge_LDADD = $(CUDA_TEST_LIBS) $(LIBM)

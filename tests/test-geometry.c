@@ -161,8 +161,8 @@ static int64_t cut_by_formula(int64_t len, int64_t tile, int32_t pieces, int32_t
 static void pieces_cover_the_block(void **state)
 {
     (void)state;
-    const int64_t len[] = {0, 1, 5, 64, 65, 127, 128, 129, 1000, 4097, HCP_MAX_LEN - 1,
-                           HCP_MAX_LEN};
+    const int64_t len[] = {
+        0, 1, 5, 64, 65, 127, 128, 129, 1000, 4097, HCP_MAX_LEN - 1, HCP_MAX_LEN};
     const int64_t tile[] = {1, 2, 64, 100, 128, 4097, HCP_MAX_LEN, INT64_MAX};
     const int32_t pieces[] = {1, 2, 3, 4, 7, 16, 1000, INT32_MAX};
     for (size_t a = 0; a < sizeof len / sizeof *len; a++)
