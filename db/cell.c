@@ -6,10 +6,6 @@
 #include "db/db-internal.h"
 #include "db/parse.h"
 
-/* A picosecond to eleven days: beyond is a unit mistake or a broken file. Weights of
- * a fit (1/t^2) stay finite between them. */
-#define TIME_MS_MIN 1e-9
-#define TIME_MS_MAX 1e9
 /* No device of any name does more; several times the fastest data sheet (peak.c). */
 #define ANY_PEAK_TFLOPS 20000.0
 
@@ -106,97 +102,44 @@ static int check_words(const struct hcp_cell *cell, struct hcp_err *err)
     return rc ? HCP_FAILED : HCP_OK;
 }
 
-static int check_range(const char *name, int64_t v, int64_t min, int64_t max,
-                       struct hcp_err *err)
-{
-    if (v >= min && v <= max)
-        return HCP_OK;
-    return hcp_fail(err, HCP_FAILED, "%s %lld is out of range; expected %lld to %lld",
-                    name, (long long)v, (long long)min, (long long)max);
-}
-
 static int check_shape(const struct hcp_cell *cell, struct hcp_err *err)
 {
     const struct hcp_key *k = &cell->key;
-    int rc = check_range("q_len", cell->q_len, 1, HCP_LEN_LIMIT, err);
+    int rc = hcp_check_range("q_len", cell->q_len, 1, HCP_LEN_LIMIT, err);
 
     if (!rc)
-        rc = check_range("kv_len", cell->kv_len, 1, HCP_LEN_LIMIT, err);
+        rc = hcp_check_range("kv_len", cell->kv_len, 1, HCP_LEN_LIMIT, err);
     if (!rc)
-        rc = check_range("tile_q", cell->tile_q, 0, HCP_TILE_LIMIT, err);
+        rc = hcp_check_range("tile_q", cell->tile_q, 0, HCP_TILE_LIMIT, err);
     if (!rc)
-        rc = check_range("tile_kv", cell->tile_kv, 0, HCP_TILE_LIMIT, err);
+        rc = hcp_check_range("tile_kv", cell->tile_kv, 0, HCP_TILE_LIMIT, err);
     if (!rc)
-        rc = check_range("batch", k->batch, 1, 1 << 20, err);
-    if (!rc)
-        rc = check_range("heads", k->heads, 1, 65536, err);
-    if (!rc)
-        rc = check_range("kv_heads", k->kv_heads, 1, 65536, err);
-    if (!rc)
-        rc = check_range("head_dim", k->head_dim, 1, 65536, err);
-    if (!rc && k->heads % k->kv_heads)
-        rc = hcp_fail(
-            err, HCP_FAILED,
-            "heads %d is not a multiple of kv_heads %d; query heads share KV heads "
-            "evenly",
-            (int)k->heads, (int)k->kv_heads);
-    if (!rc && cell->sm_seen == 0)
-        rc = hcp_fail(err, HCP_FAILED,
-                      "sm_seen is 0; leave it empty where it is not known");
-    if (!rc && cell->sm_seen > 0 && cell->sm_count > 0 && cell->sm_seen > cell->sm_count)
-        rc = hcp_fail(err, HCP_FAILED,
-                      "sm_seen %d is more than sm_count %d, the SMs of the whole device",
-                      (int)cell->sm_seen, (int)cell->sm_count);
-    return rc;
+        rc = hcp_check_heads(k->batch, k->heads, k->kv_heads, k->head_dim, err);
+    return rc ? rc : hcp_check_sms(cell->sm_seen, cell->sm_count, err);
 }
 
 /* min <= p25 <= time <= p75 <= max and ci_lo <= time <= ci_hi, as far as known. */
 static int check_times(const struct hcp_cell *cell, struct hcp_err *err)
 {
-    const struct {
-        const char *name;
-        double ms;
-    } chain[2][5] = {
-        {{"min_ms", cell->min_ms},
-         {"p25_ms", cell->p25_ms},
-         {"time_ms", cell->time_ms},
-         {"p75_ms", cell->p75_ms},
-         {"max_ms", cell->max_ms}},
-        {{"ci_lo_ms", cell->ci_lo_ms},
-         {"time_ms", cell->time_ms},
-         {"ci_hi_ms", cell->ci_hi_ms},
-         {"cupti_ms", NAN},
-         {"", NAN}},
-    };
-    char a[32], b[32];
+    const struct hcp_named_time order[] = {{"min_ms", cell->min_ms},
+                                           {"p25_ms", cell->p25_ms},
+                                           {"time_ms", cell->time_ms},
+                                           {"p75_ms", cell->p75_ms},
+                                           {"max_ms", cell->max_ms}};
+    const struct hcp_named_time interval[] = {{"ci_lo_ms", cell->ci_lo_ms},
+                                              {"time_ms", cell->time_ms},
+                                              {"ci_hi_ms", cell->ci_hi_ms}};
+    const struct hcp_named_time cupti = {"cupti_ms", cell->cupti_ms};
+    int rc;
 
     if (!strcmp(cell->status, "ok") && isnan(cell->time_ms))
         return hcp_fail(err, HCP_FAILED,
                         "time_ms is missing; a cell that failed says so in "
                         "the column status");
-    for (int i = 0; i < 2; i++) {
-        int last = -1;
-        for (int j = 0; j < 5; j++) {
-            if (isnan(chain[i][j].ms))
-                continue;
-            if (!(chain[i][j].ms > 0) || isinf(chain[i][j].ms))
-                return hcp_fail(err, HCP_FAILED,
-                                "%s %s is not a time; expected milliseconds above zero",
-                                chain[i][j].name, hcp_format_double(chain[i][j].ms, a));
-            if (chain[i][j].ms < TIME_MS_MIN || chain[i][j].ms > TIME_MS_MAX)
-                return hcp_fail(err, HCP_FAILED,
-                                "%s %s is out of range; expected %g to %g milliseconds",
-                                chain[i][j].name, hcp_format_double(chain[i][j].ms, a),
-                                TIME_MS_MIN, TIME_MS_MAX);
-            if (last >= 0 && chain[i][last].ms > chain[i][j].ms)
-                return hcp_fail(err, HCP_FAILED, "%s %s is above %s %s",
-                                chain[i][last].name,
-                                hcp_format_double(chain[i][last].ms, a), chain[i][j].name,
-                                hcp_format_double(chain[i][j].ms, b));
-            last = j;
-        }
-    }
-    return HCP_OK;
+    rc = hcp_check_times(order, 5, err);
+    if (!rc)
+        rc = hcp_check_times(interval, 3, err);
+    return rc ? rc : hcp_check_times(&cupti, 1, err);
 }
 
 static int check_raw(const struct hcp_cell *cell, struct hcp_err *err)
@@ -259,25 +202,9 @@ static int check_utilisation(const struct hcp_cell *cell, struct hcp_err *err)
                     used, a, b);
 }
 
-static int check_texts(const struct hcp_cell *cell, struct hcp_err *err)
-{
-    for (size_t i = 0; i < hcp_n_columns; i++) {
-        const struct hcp_column *c = &hcp_columns[i];
-        const char *field = (const char *)cell + c->offset;
-        if (c->type != HCP_COL_TEXT)
-            continue;
-        if (!memchr(field, '\0', c->size))
-            return hcp_fail(err, HCP_FAILED, "%s is longer than %zu bytes", c->name,
-                            c->size - 1);
-        if (!hcp_text_is_clean(field))
-            return hcp_fail(err, HCP_FAILED, "%s is not one line of UTF-8 text", c->name);
-    }
-    return HCP_OK;
-}
-
 int hcp_cell_validate(const struct hcp_cell *cell, struct hcp_err *err)
 {
-    int rc = check_texts(cell, err);
+    int rc = hcp_check_texts(hcp_columns, hcp_n_columns, cell, err);
 
     if (!rc)
         rc = check_words(cell, err);

@@ -3,22 +3,14 @@
 #include "db/db-internal.h"
 #include "db/parse.h"
 
-#define SIZE(field) sizeof((struct hcp_cell *)0)->field
-#define AT(field) offsetof(struct hcp_cell, field), SIZE(field)
-/* clang-format off */
-#define TEXT(name, field, sql) {name, sql, HCP_COL_TEXT, AT(field), 0, 0, 0}
-#define INT(name, field, sql, unknown, min) \
-    {name, sql, HCP_COL_INT32, AT(field), unknown, min, INT32_MAX}
-#define LONG(name, field, sql, unknown, min, max) \
-    {name, sql, HCP_COL_INT64, AT(field), unknown, min, max}
-#define REAL(name, field, sql) {name, sql, HCP_COL_REAL, AT(field), 0, 0, 0}
-/* clang-format on */
+#define ROW struct hcp_cell
+#include "db/columns.h"
 
 /* In the order of an exported file. Cell columns are stored under their own name,
  * except limit, a word of SQL. */
 const struct hcp_column hcp_columns[] = {
     TEXT("device", key.device, "d.slug"),
-    TEXT("limit", key.limit, "c.limiter"),
+    WORD("limit", key.limit, "c.limiter"),
     TEXT("provider", key.provider, "c.provider"),
     TEXT("dtype", key.dtype, "c.dtype"),
     TEXT("phase", key.phase, "c.phase"),

@@ -34,15 +34,17 @@ struct hcp_db {
     sqlite3_stmt *stmt[HCP_STMT_COUNT];
 };
 
-/* What a column of a cell is called, where it lives in struct hcp_cell and in which
- * table. One list makes the SQL, the CSV header and the JSON keys. */
+/* What a column is called, where it lives in the struct of its rows (struct hcp_cell and
+ * others) and in which table. One list makes the SQL, the CSV header and the JSON keys.
+ */
 enum hcp_column_type { HCP_COL_TEXT, HCP_COL_INT32, HCP_COL_INT64, HCP_COL_REAL };
 struct hcp_column {
     const char *name; /* in CSV, JSON and hcp-db(5) */
-    const char *sql;  /* expression over c (cell), r (run), d (device) */
+    const char *sql; /* expression over c (cell), r (run), d (device); t in other lists */
     enum hcp_column_type type;
     size_t offset, size; /* size: of a text field's buffer */
-    int64_t unknown;     /* integer that means "not known" in C, NULL in the file */
+    int64_t unknown;     /* integer that means "not known" in C, NULL in the file; of a
+                            text: 1 if "" is a value */
     int64_t min, max;    /* of a known integer */
 };
 extern const struct hcp_column hcp_columns[];
@@ -69,6 +71,62 @@ void hcp_bind_int(sqlite3_stmt *s, int i, int64_t v, int64_t unknown);
 /* Text of a result column cut to size; NULL -> "". */
 void hcp_column_copy(sqlite3_stmt *s, int i, char *out, size_t size);
 
+/* One column of a row: into parameter i, out of result column i, compared (a NaN equals
+ * a NaN). row is the struct that the column's list is about. */
+void hcp_column_bind(sqlite3_stmt *s, int i, const struct hcp_column *c, const void *row);
+void hcp_column_read(sqlite3_stmt *s, int i, const struct hcp_column *c, void *row);
+int hcp_column_equal(const struct hcp_column *c, const void *a, const void *b);
+
+/* A kind of row other than cells. Own columns are t.NAME, the others come from what
+ * `from` joins. */
+struct hcp_rows {
+    const char *table, *from, *order;
+    const struct hcp_column *columns;
+    size_t n;
+    const char *const *identity; /* names of columns; ends with NULL */
+};
+extern const struct hcp_rows hcp_finish_rows, hcp_link_rows, hcp_ring_rows,
+    hcp_ring_rank_rows;
+/* Every column to "not known". row must be all zero bytes before. */
+void hcp_rows_unknown(const struct hcp_rows *rows, void *row);
+/* The column of that name; NULL if there is none. */
+const struct hcp_column *hcp_rows_column(const struct hcp_rows *rows, const char *name);
+/* SELECT every column (and then `more`, "" or ", EXPRESSION") with this WHERE, in the
+ * list's order; NULL and err on failure. The caller binds and finalizes. */
+sqlite3_stmt *hcp_rows_select(hcp_db *db, const struct hcp_rows *rows, const char *more,
+                              const char *where, struct hcp_err *err);
+void hcp_rows_read(sqlite3_stmt *s, const struct hcp_rows *rows, void *row);
+/* The stored row of the same identity; *found 0: none. *id (NULL allowed): its row id;
+ * the table must have one then. */
+int hcp_rows_find(hcp_db *db, const struct hcp_rows *rows, const void *row, void *stored,
+                  int *found, int64_t *id, struct hcp_err *err);
+/* 1 if all own columns are equal. */
+int hcp_rows_same(const struct hcp_rows *rows, const void *a, const void *b);
+/* INSERT of the own columns and n_refs others (names and values). */
+int hcp_rows_insert(hcp_db *db, const struct hcp_rows *rows, const char *const *ref_names,
+                    const int64_t *refs, size_t n_refs, const void *row,
+                    struct hcp_err *err);
+
+/* Checks that rows share (check.c). name: the column, for the message. */
+int hcp_check_texts(const struct hcp_column *columns, size_t n, const void *row,
+                    struct hcp_err *err);
+int hcp_check_range(const char *name, int64_t v, int64_t min, int64_t max,
+                    struct hcp_err *err);
+/* expected: words separated by ' ' that value may be. */
+int hcp_check_word(const char *name, const char *value, const char *expected,
+                   struct hcp_err *err);
+/* batch .. head_dim; heads % kv_heads */
+int hcp_check_heads(int32_t batch, int32_t heads, int32_t kv_heads, int32_t head_dim,
+                    struct hcp_err *err);
+int hcp_check_device(const char *device, const char *limit, struct hcp_err *err);
+int hcp_check_sms(int32_t sm_seen, int32_t sm_count, struct hcp_err *err);
+/* Known times: above zero, within TIME_MS; in ascending order; NaN is left out. */
+struct hcp_named_time {
+    const char *name;
+    double ms;
+};
+int hcp_check_times(const struct hcp_named_time *times, size_t n, struct hcp_err *err);
+
 /* Rows of run and device that a cell or bandwidth row belongs to; made if missing.
  * A run whose host, driver ... contradict the stored ones: HCP_FAILED. */
 int hcp_db_run_id(hcp_db *db, const char *uid, const char *host, const char *origin,
@@ -76,6 +134,9 @@ int hcp_db_run_id(hcp_db *db, const char *uid, const char *host, const char *ori
                   const char *started_at, int64_t *id, struct hcp_err *err);
 int hcp_db_device_id(hcp_db *db, const char *slug, const char *uuid, const char *name,
                      int32_t sm_count, int64_t *id, struct hcp_err *err);
+
+int hcp_db_run_of(hcp_db *db, const struct hcp_provenance *from, int64_t *id,
+                  struct hcp_err *err);
 
 /* Brings a file of version user_version up to n_steps by running steps[version..],
  * all in one transaction. */

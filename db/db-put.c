@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,27 +186,6 @@ static sqlite3_stmt *add_cell_stmt(hcp_db *db, struct hcp_err *err)
     return hcp_db_stmt(db, HCP_STMT_ADD_CELL, sql, err);
 }
 
-static void bind_column(sqlite3_stmt *s, int i, const struct hcp_column *c,
-                        const struct hcp_cell *cell)
-{
-    const void *field = (const char *)cell + c->offset;
-
-    switch (c->type) {
-    case HCP_COL_TEXT:
-        hcp_bind_text(s, i, field);
-        break;
-    case HCP_COL_INT32:
-        hcp_bind_int(s, i, *(const int32_t *)field, c->unknown);
-        break;
-    case HCP_COL_INT64:
-        hcp_bind_int(s, i, *(const int64_t *)field, c->unknown);
-        break;
-    case HCP_COL_REAL:
-        hcp_bind_real(s, i, *(const double *)field);
-        break;
-    }
-}
-
 static int insert_cell(hcp_db *db, const struct hcp_cell *cell, int64_t run,
                        int64_t device, struct hcp_err *err)
 {
@@ -223,10 +201,7 @@ static int insert_cell(hcp_db *db, const struct hcp_cell *cell, int64_t run,
         const struct hcp_column *c = &hcp_columns[i];
         if (strncmp(c->sql, "c.", 2))
             continue;
-        if (!strcmp(c->name, "limit")) /* "" is a value here: the whole device */
-            sqlite3_bind_text(s, n++, cell->key.limit, -1, SQLITE_STATIC);
-        else
-            bind_column(s, n++, c, cell);
+        hcp_column_bind(s, n++, c, cell);
     }
     rc = step_id(db, s, &id, err);
     sqlite3_reset(s);
@@ -245,29 +220,11 @@ static int insert_cell(hcp_db *db, const struct hcp_cell *cell, int64_t run,
     return rc;
 }
 
-static int column_equal(const struct hcp_column *c, const struct hcp_cell *a,
-                        const struct hcp_cell *b)
-{
-    const void *x = (const char *)a + c->offset, *y = (const char *)b + c->offset;
-
-    switch (c->type) {
-    case HCP_COL_TEXT:
-        return !strcmp(x, y);
-    case HCP_COL_INT32:
-        return *(const int32_t *)x == *(const int32_t *)y;
-    case HCP_COL_INT64:
-        return *(const int64_t *)x == *(const int64_t *)y;
-    case HCP_COL_REAL:
-        break;
-    }
-    return *(const double *)x == *(const double *)y ||
-           (isnan(*(const double *)x) && isnan(*(const double *)y));
-}
-
 int hcp_cell_same(const struct hcp_cell *a, const struct hcp_cell *b)
 {
     for (size_t i = 0; i < hcp_n_columns; i++)
-        if (!strncmp(hcp_columns[i].sql, "c.", 2) && !column_equal(&hcp_columns[i], a, b))
+        if (!strncmp(hcp_columns[i].sql, "c.", 2) &&
+            !hcp_column_equal(&hcp_columns[i], a, b))
             return 0;
     if (a->n_raw != b->n_raw)
         return 0;

@@ -89,26 +89,8 @@ static void read_cell(sqlite3_stmt *s, struct hcp_cell *cell)
 {
     hcp_cell_init(cell);
     cell->id = sqlite3_column_int64(s, 0);
-    for (size_t i = 0; i < hcp_n_columns; i++) {
-        const struct hcp_column *c = &hcp_columns[i];
-        void *field = (char *)cell + c->offset;
-        int col = (int)i + 1, null = sqlite3_column_type(s, col) == SQLITE_NULL;
-        int64_t n = null ? c->unknown : sqlite3_column_int64(s, col);
-        switch (c->type) {
-        case HCP_COL_TEXT:
-            hcp_column_copy(s, col, field, c->size);
-            break;
-        case HCP_COL_INT32:
-            *(int32_t *)field = (int32_t)n;
-            break;
-        case HCP_COL_INT64:
-            *(int64_t *)field = n;
-            break;
-        case HCP_COL_REAL:
-            *(double *)field = null ? NAN : sqlite3_column_double(s, col);
-            break;
-        }
-    }
+    for (size_t i = 0; i < hcp_n_columns; i++)
+        hcp_column_read(s, (int)i + 1, &hcp_columns[i], cell);
 }
 
 /* Appends the samples of a cell; *room grows as needed and is reused. */
@@ -329,6 +311,27 @@ static int add_hash(const struct hcp_cell *c, void *ctx)
     return HCP_OK;
 }
 
+/* A key without finish rows hashes to what its cells alone do. */
+static int add_finish_hash(const struct hcp_finish_row *f, void *ctx)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    h = hash_text(h, "finish");
+    h = hash_text(h, f->kind);
+    h = hash_int(h, f->q_len);
+    h = hash_real(h, f->time_ms);
+    h = hash_real(h, f->p25_ms);
+    h = hash_real(h, f->p75_ms);
+    h = hash_int(h, f->samples);
+    h = hash_int(h, f->sm_seen);
+    h = hash_int(h, f->sm_count);
+    h = hash_text(h, f->from.origin);
+    h = hash_text(h, f->from.run_uid);
+    h = hash_text(h, f->from.host);
+    *(uint64_t *)ctx += h;
+    return HCP_OK;
+}
+
 int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
                         struct hcp_err *err)
 {
@@ -348,6 +351,8 @@ int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
     uint64_t sum = 0x9e3779b97f4a7c15u;
     int rc = hcp_db_each_cell(db, &filter, 0, add_hash, &sum, err);
 
+    if (!rc)
+        rc = hcp_db_each_finish(db, &filter, add_finish_hash, &sum, err);
     if (!rc)
         *out = sum;
     return rc;

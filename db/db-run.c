@@ -208,6 +208,14 @@ int hcp_db_each_bandwidth(hcp_db *db, const struct hcp_filter *filter,
     return result;
 }
 
+int hcp_db_run_of(hcp_db *db, const struct hcp_provenance *from, int64_t *id,
+                  struct hcp_err *err)
+{
+    return hcp_db_run_id(db, from->run_uid, from->host, from->origin, from->driver,
+                         from->cuda_version, from->tool_version, from->measured_at, id,
+                         err);
+}
+
 int hcp_db_each_run(hcp_db *db, int (*visit)(const struct hcp_run *run, void *ctx),
                     void *ctx, struct hcp_err *err)
 {

@@ -119,7 +119,7 @@ int hcp_db_each_cell(hcp_db *db, const struct hcp_filter *filter, int want_raw,
 int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **keys,
                 size_t *n, struct hcp_err *err);
 
-/* A fingerprint of the "ok" cells of one key: changes when a cell is added,
+/* A fingerprint of the "ok" cells and finish rows of one key: changes when one is added,
  * removed or altered. Models store it and are refused when it differs. It does not
  * depend on the order of insertion or merging. */
 int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
@@ -187,9 +187,9 @@ int hcp_db_each_finish(hcp_db *db, const struct hcp_filter *filter,
  * neighbours of a ring do. */
 struct hcp_link_row {
     char device_a[64], limit_a[32], device_b[64], limit_b[32];
-    char transport[8]; /* "nccl" "mpi" */
-    int32_t same_host; /* 1, 0; -1 unknown */
-    int64_t bytes;     /* each way */
+    char transport[8];              /* "nccl" "mpi" */
+    int32_t same_host;              /* 1, 0; -1 unknown */
+    int64_t bytes;                  /* each way */
     double time_ms, p25_ms, p75_ms; /* until both have both */
     int32_t samples;
     char transport_version[32];
@@ -209,11 +209,12 @@ int hcp_db_each_link(hcp_db *db, const struct hcp_filter *filter,
 
 /* Time of a transfer = alpha + bytes / beta, by least squares of relative errors over
  * one pair's rows; held-out: each size in turn predicted from the others (the smallest
- * and largest are never left out). HCP_NO_ANSWER: fewer than two sizes. (link.c) */
+ * and largest are never left out). HCP_NO_ANSWER: fewer than two sizes, or times that do
+ * not grow with the size. (link.c) */
 struct hcp_link_fit {
-    double alpha_us, gbps; /* GB = 1e9 bytes */
+    double alpha_us, gbps;              /* GB = 1e9 bytes */
     double holdout_median, holdout_max; /* relative; NaN with fewer than three sizes */
-    int sizes;
+    int sizes; /* distinct ones; of each the median of its times counts */
 };
 int hcp_link_fit(const int64_t *bytes, const double *time_ms, size_t n,
                  struct hcp_link_fit *out, struct hcp_err *err);
@@ -228,7 +229,7 @@ struct hcp_ring_rank_row {
     char device[64], limit[32], uuid[64], name[96], host[64];
     int32_t sm_count, sm_seen;
     int64_t tokens;
-    double predicted_ms, predicted_compute_ms; /* NaN: the plan did not say */
+    double predicted_ms, predicted_compute_ms;         /* NaN: the plan did not say */
     double compute_ms, wait_ms, transfer_ms, total_ms; /* medians over repetitions */
 };
 struct hcp_ring_run_row {
@@ -244,19 +245,26 @@ struct hcp_ring_run_row {
     double efficiency; /* W / (T sum v) = bound / makespan; NaN unknown */
     double max_error;  /* relative error of O when verified; NaN: not verified */
     char note[256];
-    struct hcp_provenance from; /* run_uid unused; host: of rank 0 */
-    struct hcp_ring_rank_row *ranks;
+    struct hcp_provenance from;      /* run_uid unused; host: of rank 0 */
+    struct hcp_ring_rank_row *ranks; /* in plan order, those without tokens too; of each
+                                        visit: valid during it */
     size_t n_ranks;
 };
-void hcp_ring_run_init(struct hcp_ring_run_row *row);
+void hcp_ring_run_init(struct hcp_ring_run_row *row); /* unknowns; "measured"; no ranks */
+void hcp_ring_rank_init(struct hcp_ring_rank_row *row); /* unknowns */
+/* Refuses tokens that do not add up to seq_len, a makespan outside its interval, and what
+ * the tables' CHECKs would. transport "": none was used. */
 int hcp_ring_run_validate(const struct hcp_ring_run_row *row, struct hcp_err *err);
+/* One row a uid; outcome as for cells. */
 int hcp_db_add_ring_run(hcp_db *db, const struct hcp_ring_run_row *row,
                         enum hcp_db_outcome *outcome, struct hcp_err *err);
+/* In order of measured_at and uid. */
 int hcp_db_each_ring_run(hcp_db *db,
                          int (*visit)(const struct hcp_ring_run_row *row, void *ctx),
                          void *ctx, struct hcp_err *err);
 
-/* Adds the cells, bandwidth rows and run notes of another file, in one transaction.
+/* Adds the cells, bandwidth, finish and link rows, ring runs and run notes of another
+ * file, in one transaction.
  * Rows already there are skipped, so merging twice or in a circle changes nothing;
  * where values differ the stored ones stay. Models are counted, not copied: they
  * belong to one set of samples and must be fitted again. */

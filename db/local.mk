@@ -2,9 +2,9 @@
 # SQLite side: no other library, so that libhcpplan can hold it.
 noinst_LTLIBRARIES += db/libhcpdb.la
 db_libhcpdb_la_SOURCES = db/error.c db/error.h db/parse.c db/parse.h db/db.h \
-	db/db-internal.h db/columns.c db/peak.c db/cell.c db/db-open.c db/db-sql.c \
-	db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
-	db/merge.c
+	db/db-internal.h db/columns.h db/columns.c db/peak.c db/cell.c db/check.c db/db-open.c \
+	db/db-sql.c db/rows.c db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
+	db/db-finish.c db/db-link.c db/db-ring.c db/link.c db/merge.c
 nodist_db_libhcpdb_la_SOURCES = db/schema-sql.h
 db_libhcpdb_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpdb_la_LIBADD = $(SQLITE_LIBS) $(LIBM)
@@ -17,14 +17,15 @@ db_libhcpcli_la_SOURCES = db/cli.h db/cli.c db/cli-shape.c db/cli-main.c db/cli-
 db_libhcpcli_la_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpcli_la_LIBADD = db/libhcpdb.la $(SMARTCOLS_LIBS) $(JANSSON_LIBS)
 
-# The schema as a C string, comments and all.
+# The steps of the schema as C strings, comments and all.
 BUILT_SOURCES += db/schema-sql.h
 CLEANFILES += db/schema-sql.h
-EXTRA_DIST += db/schema.sql
-db/schema-sql.h: $(srcdir)/db/schema.sql
-	$(AM_V_GEN)$(MKDIR_P) db && { echo 'static const char hcp_schema_sql[] ='; \
-	$(SED) -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $(srcdir)/db/schema.sql; echo ';'; } >$@.tmp && \
-	mv $@.tmp $@
+EXTRA_DIST += db/schema.sql db/schema-2.sql
+db/schema-sql.h: $(srcdir)/db/schema.sql $(srcdir)/db/schema-2.sql
+	$(AM_V_GEN)$(MKDIR_P) db && for step in schema schema-2; do \
+	echo "static const char hcp_$${step}_sql[] =" | tr - _; \
+	$(SED) -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $(srcdir)/db/$$step.sql; echo ';'; \
+	done >$@.tmp && mv $@.tmp $@
 # BUILT_SOURCES serve `make all` only; this serves `make db/libhcpdb.la` too.
 $(db_libhcpdb_la_OBJECTS): db/schema-sql.h
 

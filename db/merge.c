@@ -37,6 +37,39 @@ static int add_bandwidth(const struct hcp_bandwidth *row, void *ctx)
     return rc;
 }
 
+static int add_finish(const struct hcp_finish_row *row, void *ctx)
+{
+    struct merge *m = ctx;
+    enum hcp_db_outcome outcome;
+    int rc = hcp_db_add_finish(m->into, row, &outcome, m->err);
+
+    if (!rc)
+        count(m->tally, outcome);
+    return rc;
+}
+
+static int add_link(const struct hcp_link_row *row, void *ctx)
+{
+    struct merge *m = ctx;
+    enum hcp_db_outcome outcome;
+    int rc = hcp_db_add_link(m->into, row, &outcome, m->err);
+
+    if (!rc)
+        count(m->tally, outcome);
+    return rc;
+}
+
+static int add_ring_run(const struct hcp_ring_run_row *row, void *ctx)
+{
+    struct merge *m = ctx;
+    enum hcp_db_outcome outcome;
+    int rc = hcp_db_add_ring_run(m->into, row, &outcome, m->err);
+
+    if (!rc)
+        count(m->tally, outcome);
+    return rc;
+}
+
 static int add_note(const struct hcp_run *run, void *ctx)
 {
     struct merge *m = ctx;
@@ -68,6 +101,12 @@ int hcp_db_merge(hcp_db *into, hcp_db *from, struct hcp_merge_tally *tally,
     rc = hcp_db_each_cell(from, NULL, 1, add_cell, &m, err);
     if (!rc)
         rc = hcp_db_each_bandwidth(from, NULL, add_bandwidth, &m, err);
+    if (!rc)
+        rc = hcp_db_each_finish(from, NULL, add_finish, &m, err);
+    if (!rc)
+        rc = hcp_db_each_link(from, NULL, add_link, &m, err);
+    if (!rc)
+        rc = hcp_db_each_ring_run(from, add_ring_run, &m, err);
     if (!rc)
         rc = hcp_db_each_run(from, add_note, &m, err);
     if (!rc)

@@ -330,35 +330,101 @@ static void permissions(void **state)
     assert_int_equal(as_nobody(unreadable), 0);
 }
 
-/* A step that exists only here takes a version 1 file to version 2. */
+/* Steps that exist only here take a file on from this program's version. */
 static void migration(void **state)
 {
-    const char *const two[] = {hcp_schema_steps[0],
-                               "ALTER TABLE run ADD COLUMN rack TEXT;"
-                               "UPDATE run SET rack = 'r7'"};
-    const char *const broken[] = {hcp_schema_steps[0], two[1],
-                                  "CREATE TABLE extra (x); DROP TABLE nothing_here"};
+    const char *next[8], *broken[8];
+    const int n_next = hcp_n_schema_steps + 1, n_broken = n_next + 1;
     struct hcp_err err = {0};
     hcp_db *db = NULL;
     int n = 0;
 
     (void)state;
+    assert_true(n_broken <= 8);
+    for (int i = 0; i < hcp_n_schema_steps; i++)
+        next[i] = broken[i] = hcp_schema_steps[i];
+    next[n_next - 1] = broken[n_next - 1] =
+        "ALTER TABLE run ADD COLUMN rack TEXT; UPDATE run SET rack = 'r7'";
+    broken[n_broken - 1] = "CREATE TABLE extra (x); DROP TABLE nothing_here";
     fill(5);
     assert_int_equal(hcp_db_open(path, HCP_DB_WRITE, &db, &err), HCP_OK);
     /* The broken one first: nothing of it may stay. */
-    assert_int_equal(hcp_db_migrate(db, broken, 3, &err), HCP_FAILED);
+    assert_int_equal(hcp_db_migrate(db, broken, n_broken, &err), HCP_FAILED);
     assert_non_null(strstr(err.text, "nothing_here"));
     assert_int_equal(sqlite3_exec(db->handle, "SELECT rack FROM run", NULL, NULL, NULL),
                      SQLITE_ERROR);
-    assert_int_equal(hcp_db_migrate(db, two, 2, &err), HCP_OK);
+    assert_int_equal(hcp_db_migrate(db, next, n_next, &err), HCP_OK);
     assert_int_equal(sqlite3_exec(db->handle, "SELECT rack FROM run", NULL, NULL, NULL),
                      SQLITE_OK);
-    assert_int_equal(hcp_db_migrate(db, two, 2, &err), HCP_OK); /* again: nothing to do */
+    assert_int_equal(hcp_db_migrate(db, next, n_next, &err), HCP_OK); /* nothing to do */
     assert_int_equal(hcp_db_each_cell(db, NULL, 0, count_cell, &n, &err), HCP_OK);
     assert_int_equal(n, 5);
     hcp_db_close(db);
-    if (hcp_n_schema_steps == 1)
-        refused_always("has schema version 2");
+    refused_always("this program knows versions up to");
+}
+
+/* A file as the first release left it, with one cell. */
+static void make_version_1(void)
+{
+    char words[96];
+
+    sql(hcp_schema_steps[0]);
+    snprintf(words, sizeof words, "PRAGMA application_id = %d; PRAGMA user_version = 1",
+             HCP_APPLICATION_ID);
+    sql(words);
+    sql("INSERT INTO device (slug) VALUES ('test-gpu');"
+        "INSERT INTO run (uid, origin, note) VALUES ('run-1', 'measured', 'kept');"
+        "INSERT INTO cell (run_id, device_id, limiter, provider, dtype, phase, batch, "
+        "heads, kv_heads, head_dim, mask, q_len, kv_len, status, time_ms) VALUES (1, 1, "
+        "'', 'flash', 'bf16', 'prefill', 1, 32, 8, 128, 'full', 64, 64, 'ok', 1.25)");
+}
+
+static int64_t number(const char *question)
+{
+    sqlite3 *h = NULL;
+    sqlite3_stmt *s = NULL;
+    int64_t n;
+
+    assert_int_equal(sqlite3_open(path, &h), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(h, question, -1, &s, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    n = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    sqlite3_close(h);
+    return n;
+}
+
+static void read_only_version_1(void)
+{
+    expect(HCP_DB_READ, "has the older schema version 1 and must be updated to 2", 1);
+}
+
+/* Readers and writers bring it up, keep what is in it, and give it the new tables. */
+static void version_1(void **state)
+{
+    (void)state;
+    for (int write = 0; write < 2; write++) {
+        struct hcp_err err = {0};
+        hcp_db *db = NULL;
+        unlink(path);
+        make_version_1();
+        assert_int_equal(number("PRAGMA user_version"), 1);
+        assert_int_equal(hcp_db_open(path, write ? HCP_DB_WRITE : HCP_DB_READ, &db, &err),
+                         HCP_OK);
+        hcp_db_close(db);
+        assert_int_equal(number("PRAGMA user_version"), 2);
+        assert_int_equal(count(), 1);
+        assert_int_equal(number("SELECT count(*) FROM run WHERE note = 'kept'"), 1);
+        assert_int_equal(number("SELECT count(*) FROM finish, link, ring_run"), 0);
+        assert_int_equal(number("SELECT count(*) FROM ring_error, ring_rank_error"), 0);
+        fill(3);
+        assert_int_equal(count(), 4);
+    }
+    unlink(path);
+    make_version_1();
+    chmod(path, 0444);
+    assert_int_equal(as_nobody(read_only_version_1), 0);
+    assert_int_equal(number("PRAGMA user_version"), 1);
 }
 
 /* Version 0 of ours: marked, but the schema not there yet. Readers update it too. */
@@ -478,10 +544,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(missing),         TEST(empty),     TEST(blank),       TEST(foreign),
-        TEST(not_sqlite),      TEST(newer),     TEST(truncated),   TEST(corrupt),
-        TEST(permissions),     TEST(migration), TEST(old_version), TEST(killed),
-        TEST(killed_creating), TEST(disk_full),
+        TEST(missing),     TEST(empty),           TEST(blank),     TEST(foreign),
+        TEST(not_sqlite),  TEST(newer),           TEST(truncated), TEST(corrupt),
+        TEST(permissions), TEST(migration),       TEST(version_1), TEST(old_version),
+        TEST(killed),      TEST(killed_creating), TEST(disk_full),
     };
 
     return cmocka_run_group_tests_name("db-open", tests, NULL, NULL);

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Short forms for lists of struct hcp_column. The file that has a list defines ROW, the
+ * struct that the columns are fields of, and includes this.
+ */
+#ifndef HCP_COLUMNS_H
+#define HCP_COLUMNS_H
+#include "db/db-internal.h"
+#include "db/parse.h"
+
+#define AT(field) offsetof(ROW, field), sizeof((ROW *)0)->field
+/* clang-format off */
+#define TEXT(name, field, sql) {name, sql, HCP_COL_TEXT, AT(field), 0, 0, 0}
+/* "" is a value, not an unknown: the limit of the whole device. */
+#define WORD(name, field, sql) {name, sql, HCP_COL_TEXT, AT(field), 1, 0, 0}
+#define INT(name, field, sql, unknown, min) \
+    {name, sql, HCP_COL_INT32, AT(field), unknown, min, INT32_MAX}
+#define LONG(name, field, sql, unknown, min, max) \
+    {name, sql, HCP_COL_INT64, AT(field), unknown, min, max}
+#define REAL(name, field, sql) {name, sql, HCP_COL_REAL, AT(field), 0, 0, 0}
+/* clang-format on */
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "db/db-internal.h"
+
+struct point {
+    double bytes, ms;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const struct point *x = a, *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return (x->ms > y->ms) - (x->ms < y->ms);
+}
+
+/* Sorts, and leaves one point a size: the median of its times. */
+static size_t one_a_size(struct point *p, size_t n)
+{
+    size_t sizes = 0;
+
+    qsort(p, n, sizeof *p, by_size);
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && p[j].bytes == p[i].bytes; j++)
+            ;
+        p[sizes++] = (struct point){
+            p[i].bytes, (p[i + (j - i - 1) / 2].ms + p[i + (j - i) / 2].ms) / 2};
+    }
+    return sizes;
+}
+
+/* sum of ((a + b x - t) / t)^2 */
+static double loss(const struct point *p, size_t n, size_t out, double a, double b)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        double e = (a + b * p[i].bytes - p[i].ms) / p[i].ms;
+        sum += i == out ? 0 : e * e;
+    }
+    return sum;
+}
+
+/* The a, b >= 0 that make loss() least over the points but number `out`. Weighted least
+ * squares (weights 1/t^2) about the weighted means; if a coefficient comes out negative,
+ * the answer is on the border: the better of a line through zero and a constant. */
+static void least_squares(const struct point *p, size_t n, size_t out, double *a,
+                          double *b)
+{
+    /* u = 1/t, v = x/t: what a and b are multiplied by in the sum. */
+    double u = 0, v = 0, uu = 0, uv = 0, vv = 0, xx = 0, xt = 0, mean_x, mean_t;
+
+    for (size_t i = 0; i < n; i++) {
+        double u_i = i == out ? 0 : 1 / p[i].ms, v_i = u_i * p[i].bytes;
+        u += u_i;
+        v += v_i;
+        uu += u_i * u_i;
+        uv += u_i * v_i;
+        vv += v_i * v_i;
+    }
+    mean_x = uv / uu;
+    mean_t = u / uu;
+    for (size_t i = 0; i < n; i++) {
+        double w = i == out ? 0 : 1 / (p[i].ms * p[i].ms), x = p[i].bytes - mean_x;
+        xx += w * x * x;
+        xt += w * x * (p[i].ms - mean_t);
+    }
+    *b = xt / xx;
+    *a = mean_t - *b * mean_x;
+    if (*a >= 0 && *b >= 0)
+        return;
+    if (loss(p, n, out, 0, v / vv) <= loss(p, n, out, mean_t, 0)) {
+        *a = 0;
+        *b = v / vv;
+    } else {
+        *a = mean_t;
+        *b = 0;
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* Relative errors of the inner sizes, each predicted from the others; *errors has room
+ * for n. */
+static void hold_out(const struct point *p, size_t n, double *errors,
+                     struct hcp_link_fit *out)
+{
+    size_t m = n - 2;
+
+    for (size_t i = 1; i + 1 < n; i++) {
+        double a, b;
+        least_squares(p, n, i, &a, &b);
+        errors[i - 1] = fabs(a + b * p[i].bytes - p[i].ms) / p[i].ms;
+    }
+    qsort(errors, m, sizeof *errors, by_value);
+    out->holdout_median = (errors[(m - 1) / 2] + errors[m / 2]) / 2;
+    out->holdout_max = errors[m - 1];
+}
+
+int hcp_link_fit(const int64_t *bytes, const double *time_ms, size_t n,
+                 struct hcp_link_fit *out, struct hcp_err *err)
+{
+    struct hcp_link_fit fit = {.holdout_median = NAN, .holdout_max = NAN};
+    struct point *p = malloc((n + 1) * sizeof *p);
+    double *errors = malloc((n + 1) * sizeof *errors), a, b;
+    size_t sizes = 0;
+    int rc = p && errors ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+
+    for (size_t i = 0; !rc && i < n; i++) {
+        if (bytes[i] < 1 || !(time_ms[i] > 0) || isinf(time_ms[i]))
+            rc = hcp_fail(err, HCP_FAILED,
+                          "a transfer of %lld bytes in %g ms; both must be above zero",
+                          (long long)bytes[i], time_ms[i]);
+        else
+            p[i] = (struct point){(double)bytes[i], time_ms[i]};
+    }
+    if (!rc)
+        sizes = one_a_size(p, n);
+    if (!rc && sizes < 2)
+        rc = hcp_fail(err, HCP_NO_ANSWER,
+                      "transfers of %s do not tell latency from bandwidth; measure at "
+                      "least two sizes",
+                      sizes ? "one size" : "no size");
+    if (!rc) {
+        least_squares(p, sizes, sizes, &a, &b);
+        /* No time is longer for more bytes: latency alone was measured. */
+        if (!(b > 0))
+            rc = hcp_fail(err, HCP_NO_ANSWER,
+                          "transfers of up to %.0f bytes take no longer than small ones; "
+                          "measure larger sizes",
+                          p[sizes - 1].bytes);
+    }
+    if (!rc) {
+        fit.alpha_us = a * 1e3;
+        fit.gbps = 1e-6 / b; /* b in ms a byte */
+        fit.sizes = (int)sizes;
+        if (sizes > 2)
+            hold_out(p, sizes, errors, &fit);
+        *out = fit;
+    }
+    free(errors);
+    free(p);
+    return rc;
+}
+
+struct rows {
+    const char *transport, *device[2], *limit[2];
+    int64_t *bytes;
+    double *ms;
+    size_t n;
+    struct hcp_err *err;
+};
+
+static int is_pair(const struct rows *r, const struct hcp_link_row *row, int first)
+{
+    return !strcmp(row->device_a, r->device[first]) &&
+           !strcmp(row->limit_a, r->limit[first]) &&
+           !strcmp(row->device_b, r->device[!first]) &&
+           !strcmp(row->limit_b, r->limit[!first]);
+}
+
+static int collect(const struct hcp_link_row *row, void *ctx)
+{
+    struct rows *r = ctx;
+    int64_t *bytes;
+    double *ms;
+
+    if (strcmp(row->transport, r->transport) ||
+        !(is_pair(r, row, 0) || is_pair(r, row, 1)))
+        return HCP_OK;
+    bytes = realloc(r->bytes, (r->n + 1) * sizeof *bytes);
+    if (bytes)
+        r->bytes = bytes;
+    ms = realloc(r->ms, (r->n + 1) * sizeof *ms);
+    if (ms)
+        r->ms = ms;
+    if (!bytes || !ms)
+        return hcp_fail(r->err, HCP_FAILED, "out of memory");
+    bytes[r->n] = row->bytes;
+    ms[r->n++] = row->time_ms;
+    return HCP_OK;
+}
+
+int hcp_db_link_of(hcp_db *db, const char *transport, const char *device_a,
+                   const char *limit_a, const char *device_b, const char *limit_b,
+                   struct hcp_link_fit *out, struct hcp_err *err)
+{
+    const struct hcp_filter filter = {
+        .device = device_a, .limit = limit_a, .limit_set = 1};
+    struct rows r = {.transport = transport,
+                     .device = {device_a, device_b},
+                     .limit = {limit_a, limit_b},
+                     .err = err};
+    struct hcp_err why = {0};
+    char ends[256];
+    int rc = hcp_db_each_link(db, &filter, collect, &r, err);
+
+    if (!rc)
+        rc = hcp_link_fit(r.bytes, r.ms, r.n, out, &why);
+    snprintf(ends, sizeof ends, "%s%s%s,%s%s%s", device_a, *limit_a ? "@" : "", limit_a,
+             device_b, *limit_b ? "@" : "", limit_b);
+    if (rc && why.code)
+        rc =
+            hcp_fail(err, rc,
+                     "link %s by %s %s%s in '%s'; measure it with 'hcp-profile link --db "
+                     "%s --devices %s --transport %s'",
+                     ends, transport, r.n ? "has no fit: " : "was never measured",
+                     r.n ? why.text : "", db->path, db->path, ends, transport);
+    free(r.bytes);
+    free(r.ms);
+    return rc;
+}
