@@ -19,13 +19,15 @@ struct ring_comm {
     int rank, size;
     MPI_Comm host; /* ranks of this host */
     int host_rank, host_size;
+    int thread_level; /* MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE */
     char host_name[64];
 };
 
 /* ---- before MPI: launch.c ------------------------------------------------ */
 
 /* A small process forked before MPI starts threads: it runs the MPS daemon of this host
- * and the duty cycle of this rank, and ends both when this process ends, however. */
+ * and the duty cycle of this rank, and ends both when this process ends, however. When
+ * it is killed itself, the rank goes on unthrottled, never stopped. */
 typedef struct ring_warden ring_warden;
 int ring_warden_start(ring_warden **out, struct hcp_err *err);
 /* Starts a private MPS daemon; its directories come back. */
@@ -33,21 +35,30 @@ int ring_warden_mps(ring_warden *w, char pipe_dir[108], char log_dir[108],
                     struct hcp_err *err);
 /* Throttles this process to percent of a core from now on. */
 int ring_warden_throttle(ring_warden *w, int percent, struct hcp_err *err);
-/* Ends what it does and waits for it; accepts NULL. */
+/* HCP_FAILED if what it was asked for has not held since the last check, because somebody
+ * killed it or its helper: times measured meanwhile are not those of the limit. */
+int ring_warden_check(ring_warden *w, struct hcp_err *err);
+/* Ends what it does and waits for it, the MPS daemon included: no client may be at work
+ * any more, this process's own context among them. Accepts NULL. (A process that ends
+ * without it: the daemon is stopped a second later.) */
 void ring_warden_stop(ring_warden *w);
 
-/* hcp-ring --local N ...: replaces this process by mpirun with N ranks of the same
- * command line without --local, on this host; sets what running as root or with more
- * ranks than cores needs, and says on stderr what it set. Returns only on failure. */
+/* hcp-ring --local N ...: replaces this process by mpirun ($HCP_MPIRUN, else of PATH)
+ * with N ranks of the same command line without --local, on this host; sets what running
+ * as root, with more ranks than cores or in a container needs, and says on stderr what
+ * it set. MCA parameters of the environment are left as they are. Unblocks the signals
+ * that ring_watch_block_signals() blocked. Returns only on failure. */
 int ring_launch_local(int n, int argc, char **argv, struct hcp_err *err);
-/* 1 if a launcher (mpirun, srun) started this process. */
+/* 1 if a launcher (mpirun, srun) started this process as one of its ranks. */
 int ring_launched(void);
 
 /* ---- MPI ----------------------------------------------------------------- */
 
-/* MPI_Init_thread (serialized) and the communicators. */
+/* MPI_Init_thread (asks for MPI_THREAD_MULTIPLE, content with serialized) and the
+ * communicators. */
 int ring_comm_open(int *argc, char ***argv, struct ring_comm *out, struct hcp_err *err);
-/* Collective MPI_Finalize. */
+/* Collective; ends with MPI_Finalize. The ranks of a host meet in it, so that a daemon
+ * which ring_warden_stop() ends after it has no client at work. */
 void ring_comm_close(struct ring_comm *c);
 
 /* Applies the rank's limit of the plan: `mps:` sets this process's environment, before
@@ -74,7 +85,7 @@ struct ring_identity {
     char provider[80]; /* kernel's name; versions may differ between devices */
 };
 /* Collective. HCP_FAILED on every rank with e.g. "the ranks do not agree: plan
- * fingerprint 93fa... on ranks 0, 2-3, 11bc... on rank 1; load the same models or give
+ * fingerprint 93fa... on ranks 0, 2-3, but 11bc... on rank 1; load the same models or give
  * all ranks the same plan file". */
 int ring_agree(const struct ring_comm *c, const struct ring_identity *mine,
                struct hcp_err *err);
@@ -85,21 +96,27 @@ int ring_agree(const struct ring_comm *c, const struct ring_identity *mine,
  * deadline of what this rank waits for, SIGTERM and SIGINT. When one of them ends the
  * run it prints one line that names the rank and ends this process (exit code 1) after
  * calling stop (which cancels transports), at most 3 s later whatever the device does.
- * timeout_s: longest wait for anything announced with ring_watch_waiting(). Collective
- * over the host's ranks. Signals it handles must be blocked from the program's start:
- * call ring_watch_block_signals() first thing in main, before MPI makes threads. */
-typedef struct ring_watch ring_watch;
+ * timeout_s: longest wait for anything announced with ring_watch_waiting(); 0: for ever.
+ * A transport's own time-out should be longer, so that this one names the rank.
+ * Collective over the host's ranks; after a failure the rank can only end. Signals it
+ * handles must be blocked from the program's start: call ring_watch_block_signals()
+ * first thing in main, before MPI makes threads. */
+typedef struct ring_watch ring_watch; /* NULL is accepted everywhere: nothing watched */
 void ring_watch_block_signals(void);
 int ring_watch_start(const struct ring_comm *c, double timeout_s, ring_watch **out,
                      struct hcp_err *err);
 void ring_watch_on_stop(ring_watch *w, void (*stop)(void *ctx), void *ctx);
 /* "waiting for the KV of rank 2 from rank 1 (step 3)": what this rank does now, and the
- * rank it depends on (-1: all). The deadline starts anew. what: kept, static or valid
- * until the next call. */
+ * rank it depends on (-1: all). The deadline starts anew. what is copied. */
 void ring_watch_waiting(ring_watch *w, const char *what, int on_rank);
 /* Not waiting for anybody. */
 void ring_watch_idle(ring_watch *w);
-/* Ends the watch: ranks may come and go from here. Collective over the host's ranks. */
-void ring_watch_stop(ring_watch *w); /* accepts NULL */
+/* Ends this process with exit code 1 after a failure of its own, calling stop as above.
+ * Prints err, or what the watch prints if the failure follows from another rank's end.
+ * The other ranks see this one end and end too. */
+_Noreturn void ring_watch_fail(ring_watch *w, const struct hcp_err *err);
+/* Ends the watch: ranks may come and go from here, and signals have their default effect
+ * again. Collective over the host's ranks, after everything that can fail. */
+void ring_watch_stop(ring_watch *w);
 
 #endif

@@ -5,18 +5,27 @@ executor_libhcpschedule_la_SOURCES = executor/schedule.c executor/schedule.h
 executor_libhcpschedule_la_LIBADD = kernels/libhcpgeometry.la
 
 if HAVE_MPI
+# The ranks as a group, without the ring: start, agreement, limits, watch.
+noinst_LTLIBRARIES += executor/libhcpgroup.la
+executor_libhcpgroup_la_SOURCES = executor/comm.c executor/comm.h executor/agree.c \
+	executor/launch.c executor/warden.c executor/watch.c
+executor_libhcpgroup_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+executor_libhcpgroup_la_LIBADD = profiler/libhcpprofiler.la $(MPI_LIBS) -lpthread
+
 # Everything of hcp-ring but main: tests link it too.
 noinst_LTLIBRARIES += executor/libhcpring.la
-executor_libhcpring_la_SOURCES = executor/ring.c executor/ring.h executor/ring-memory.c \
-	executor/ring-internal.h executor/verify.c executor/verify.h executor/comm.c \
-	executor/comm.h executor/agree.c executor/launch.c executor/warden.c executor/watch.c
+executor_libhcpring_la_SOURCES = executor/ring.c executor/ring.h executor/ring-memory.c executor/ring-links.c \
+	executor/ring-internal.h executor/verify.c executor/verify.h
 executor_libhcpring_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
-executor_libhcpring_la_LIBADD = executor/libhcpschedule.la profiler/libhcptransport.la \
+executor_libhcpring_la_LIBADD = executor/libhcpschedule.la executor/libhcpgroup.la \
+	profiler/libhcptransport.la \
 	profiler/libhcpprofiler.la db/libhcpcli.la db/libhcpdb.la kernels/libhcpkernels.la \
 	$(MPI_LIBS) -lpthread $(LIBM)
 
 bin_PROGRAMS += executor/hcp-ring
-executor_hcp_ring_SOURCES = executor/hcp-ring.c
+executor_hcp_ring_SOURCES = executor/hcp-ring.c executor/program.h executor/options.c \
+	executor/plans.c executor/place.c executor/measure.c executor/report.c \
+	executor/store.c executor/search.c
 executor_hcp_ring_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 executor_hcp_ring_LDADD = executor/libhcpring.la planner/libhcpplan.la $(PROFILER_CUDA)
 endif

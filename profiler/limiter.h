@@ -53,8 +53,9 @@ typedef struct hcp_throttle hcp_throttle;
 #define HCP_CPU_PERIOD_S 0.004
 #define HCP_CPU_SAMPLE_S (6 * HCP_CPU_PERIOD_S)
 
-/* Keeps process pid, a child of ours with one busy thread, at percent % of a core
- * from now on (100: never stopped). The controlling thread lives in this process. */
+/* Keeps process pid, one of our user that nobody waits for with WUNTRACED, at percent %
+ * of a core from now on, all its threads counted (100: never stopped). The controlling
+ * thread lives in this process. */
 int hcp_throttle_start(pid_t pid, int percent, hcp_throttle **out, struct hcp_err *err);
 /* Ends control and leaves the process running; accepts NULL. */
 void hcp_throttle_stop(hcp_throttle *throttle);

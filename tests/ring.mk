@@ -8,3 +8,38 @@ tests_test_ring_schedule_SOURCES = tests/test-ring-schedule.c $(PLAN_FIXTURE)
 tests_test_ring_schedule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_ring_schedule_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
 endif
+
+# verify.c alone: the test plays the ring.
+if HAVE_MPI
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-ring-verify
+TESTS += tests/test-ring-verify
+tests_test_ring_verify_SOURCES = tests/test-ring-verify.c executor/verify.c \
+	executor/verify.h tests/faulty-provider.c tests/faulty-provider.h $(PLAN_FIXTURE)
+tests_test_ring_verify_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(MPI_CFLAGS)
+tests_test_ring_verify_LDADD = executor/libhcpschedule.la kernels/libhcpkernels.la \
+	$(PLAN_LIBS)
+endif
+endif
+
+if HAVE_MPI
+# The group of ranks: agreement, limits, the end of one of them.
+check_PROGRAMS += tests/ring-comm
+tests_ring_comm_SOURCES = tests/ring-comm.c
+tests_ring_comm_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+tests_ring_comm_LDADD = executor/libhcpgroup.la $(PROFILER_CUDA)
+endif
+
+if HAVE_MPI
+TRANSPORT_LIBS = profiler/libhcptransport.la
+if HAVE_CUDA
+TRANSPORT_LIBS += kernels/libhcpcuda.a $(CUDA_LIBS)
+endif
+check_PROGRAMS += tests/ring-transport-test
+tests_ring_transport_test_SOURCES = tests/ring-transport-test.c tests/transport-cases.c \
+	tests/transport-cases.h
+tests_ring_transport_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+tests_ring_transport_test_LDADD = $(TRANSPORT_LIBS) $(LIBM)
+endif
+dist_check_SCRIPTS += tests/ring-transport.sh
+TESTS += tests/ring-transport.sh

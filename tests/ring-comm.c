@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tests/ring-comm.bats starts under mpirun, one part of the group's interface a
+ * command. Results on stdout, one line each that begins with the rank.
+ */
+#include "config.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "executor/comm.h"
+#include "profiler/measure.h"
+
+static struct ring_comm comm;
+static ring_warden *warden;
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+    char line[1300];
+    va_list args;
+    int n = snprintf(line, sizeof line, "%d: ", comm.rank);
+    va_start(args, format);
+    n += vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+    va_end(args);
+    strcat(line, "\n");
+    if (write(STDOUT_FILENO, line, strlen(line)) < 0)
+        _exit(9);
+    (void)n;
+}
+
+static void pause_s(double s)
+{
+    struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR)
+        ;
+}
+
+/* The pid of rank NAME for the script, whole at once. */
+static void write_pid(const char *dir)
+{
+    char temporary[300], path[300];
+    snprintf(temporary, sizeof temporary, "%s/.pid-%d", dir, comm.rank);
+    snprintf(path, sizeof path, "%s/pid-%d", dir, comm.rank);
+    FILE *f = fopen(temporary, "w");
+    if (!f || fprintf(f, "%d\n", (int)getpid()) < 0 || fclose(f) != 0 ||
+        rename(temporary, path) != 0)
+        _exit(9);
+}
+
+/* all-ok [RANK...]: these ranks fail, with code 1, or 3 where an 'n' follows. */
+static int all_ok(int argc, char **argv)
+{
+    struct hcp_err err = {0};
+    int rc = HCP_OK;
+    for (int i = 0; i < argc; i++)
+        if (atoi(argv[i]) == comm.rank)
+            rc = hcp_fail(&err, strchr(argv[i], 'n') ? HCP_NO_ANSWER : HCP_FAILED,
+                          "rank %s is told to fail", argv[i]);
+    rc = ring_all_ok(&comm, rc, &err);
+    say("%d %s", rc, err.text);
+    return HCP_OK;
+}
+
+/* agree [RANK:FIELD=VALUE...]: what these ranks have instead of what all have. */
+static int agree(int argc, char **argv)
+{
+    struct ring_identity id = {.tool_version = "0.1.0",
+                               .plan_version = 1,
+                               .fingerprint = 0x93fa,
+                               .seq_len = 65536,
+                               .n_ranks = comm.size,
+                               .shape = "bf16 32/8 heads x 128, batch 1, causal, zigzag",
+                               .options = "buffers 2, sub-blocks 1",
+                               .provider = "cpu"};
+    for (int i = 0; i < argc; i++) {
+        char field[32], value[100];
+        int rank;
+        if (sscanf(argv[i], "%d:%31[^=]=%99[^\n]", &rank, field, value) != 3)
+            return HCP_USAGE;
+        if (rank != comm.rank)
+            continue;
+        if (strcmp(field, "tool") == 0)
+            snprintf(id.tool_version, sizeof id.tool_version, "%.15s", value);
+        else if (strcmp(field, "lib") == 0)
+            id.plan_version = atoi(value);
+        else if (strcmp(field, "fingerprint") == 0)
+            id.fingerprint = strtoull(value, NULL, 16);
+        else if (strcmp(field, "len") == 0)
+            id.seq_len = atoll(value);
+        else if (strcmp(field, "ranks") == 0)
+            id.n_ranks = atoll(value);
+        else if (strcmp(field, "shape") == 0)
+            snprintf(id.shape, sizeof id.shape, "%.95s", value);
+        else if (strcmp(field, "options") == 0)
+            snprintf(id.options, sizeof id.options, "%.95s", value);
+        else if (strcmp(field, "kernel") == 0)
+            snprintf(id.provider, sizeof id.provider, "%.79s", value);
+        else
+            return HCP_USAGE;
+    }
+    struct hcp_err err = {0};
+    int rc = ring_agree(&comm, &id, &err);
+    say("%d %s", rc, err.text);
+    return HCP_OK;
+}
+
+static void stop_at_once(void *ctx)
+{
+    (void)ctx;
+    say("stopping");
+}
+
+static void hang(void *ctx)
+{
+    (void)ctx;
+    for (;;)
+        pause();
+}
+
+/* watch DIR TIMEOUT [hang|fail RANK|end]: a ring in which everybody waits for the rank
+ * before; the script does something to one of them. fail: that rank ends with an error
+ * of its own. end: nobody waits, the run ends well, the ranks one after another. */
+static int watch(int argc, char **argv)
+{
+    struct hcp_err err = {0};
+    ring_watch *w = NULL;
+    char what[100];
+    int before = (comm.rank + comm.size - 1) % comm.size;
+    const char *how = argc > 2 ? argv[2] : "";
+    if (argc < 2)
+        return HCP_USAGE;
+    int rc = ring_watch_start(&comm, atof(argv[1]), &w, &err);
+    rc = ring_all_ok(&comm, rc, &err);
+    if (rc != HCP_OK) {
+        say("%s", err.text);
+        return rc;
+    }
+    ring_watch_on_stop(w, strcmp(how, "hang") == 0 ? hang : stop_at_once, NULL);
+    if (strcmp(how, "end") == 0) {
+        ring_watch_stop(w);
+        pause_s(0.2 * (comm.size - comm.rank)); /* the last rank first */
+        _exit(0);
+    }
+    snprintf(what, sizeof what, "waiting for the KV of rank %d (step 1)", before);
+    ring_watch_waiting(w, what, before);
+    write_pid(argv[0]);
+    if (argc > 3 && atoi(argv[3]) == comm.rank) {
+        pause_s(0.3);
+        hcp_fail(&err, HCP_FAILED, "the kernel failed");
+        ring_watch_fail(w, &err);
+    }
+    MPI_Recv(what, 1, MPI_CHAR, before, 0, comm.world, MPI_STATUS_IGNORE);
+    say("received what nobody sent");
+    return HCP_FAILED;
+}
+
+/* limit DIR LIMIT...: each rank its own, in order ("-": none); then waits for DIR/go. */
+static int limit(int argc, char **argv)
+{
+    struct hcp_err err = {0};
+    char pipe_dir[108], log_dir[108], go[300];
+    if (argc < 1 + comm.size)
+        return HCP_USAGE;
+    const char *mine = argv[1 + comm.rank];
+    int rc = ring_limit_apply(&comm, warden, *mine == '-' ? "" : mine, "GPU-1", pipe_dir,
+                              log_dir, &err);
+    rc = ring_all_ok(&comm, rc, &err);
+    const char *percent = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    say("%d %s%s %s", rc, err.text, percent ? percent : "-", *pipe_dir ? pipe_dir : "-");
+    write_pid(argv[0]);
+    snprintf(go, sizeof go, "%s/go", argv[0]);
+    while (rc == HCP_OK && access(go, F_OK) != 0)
+        pause_s(0.02);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct hcp_err err = {0};
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } commands[] = {
+        {"all-ok", all_ok}, {"agree", agree}, {"watch", watch}, {"limit", limit}};
+    ring_watch_block_signals();
+    if (argc > 2 && strncmp(argv[1], "--loc", 5) == 0) { /* as hcp-ring does it */
+        ring_launch_local(atoi(argv[2]), argc, argv, &err);
+        fprintf(stderr, "ring-comm: %s\n", err.text);
+        return 1;
+    }
+    if (argc > 1 && strcmp(argv[1], "launched") == 0)
+        return printf("%d\n", ring_launched()) < 0;
+    int rc = ring_warden_start(&warden, &err);
+    if (rc == HCP_OK)
+        rc = ring_comm_open(&argc, &argv, &comm, &err);
+    if (rc != HCP_OK) {
+        fprintf(stderr, "ring-comm: %s\n", err.text);
+        return rc;
+    }
+    rc = HCP_USAGE;
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            rc = commands[i].run(argc - 2, argv + 2);
+    ring_comm_close(&comm);
+    ring_warden_stop(warden);
+    return rc;
+}
