@@ -50,20 +50,49 @@ static int grow(struct hcp_bench *b, void **buffer, int64_t *have, int64_t want,
     return HCP_OK;
 }
 
-static int grow_pool(struct hcp_bench *b, int64_t want, struct hcp_err *err)
+/* The same, filled with random numbers of a type. */
+static int grow_random(struct hcp_bench *b, void **buffer, int64_t *have, int64_t want,
+                       int32_t dtype, struct hcp_err *err)
 {
-    if (b->pool_bytes >= want)
+    if (*have >= want)
         return HCP_OK;
-    void *pool = b->pool;
-    int rc = grow(b, &pool, &b->pool_bytes, want, err);
-    b->pool = pool;
+    int rc = grow(b, buffer, have, want, err);
     if (rc != HCP_OK)
         return rc;
-    int64_t n = want / hcp_dtype_bytes(b->shape.dtype);
-    rc = b->runtime->randn(b->pool, n, b->shape.dtype, 1, 0, b->stream);
+    rc =
+        b->runtime->randn(*buffer, want / hcp_dtype_bytes(dtype), dtype, 1, 0, b->stream);
     if (rc == HCP_RC_OK)
         rc = b->runtime->sync(b->stream);
     return rc == HCP_RC_OK ? HCP_OK : hcp_bench_fail(b, rc, "random inputs", err);
+}
+
+int hcp_bench_grow_pool(struct hcp_bench *bench, int64_t want, struct hcp_err *err)
+{
+    void *pool = bench->pool;
+    int rc = grow_random(bench, &pool, &bench->pool_bytes, want, bench->shape.dtype, err);
+    bench->pool = pool;
+    return rc;
+}
+
+int hcp_bench_grow_state(struct hcp_bench *bench, int64_t want, struct hcp_err *err)
+{
+    void *state = bench->state;
+    int rc = grow_random(bench, &state, &bench->state_bytes, want, HCP_FP32, err);
+    bench->state = state;
+    return rc;
+}
+
+int hcp_bench_grow_output(struct hcp_bench *bench, const hcp_attn_problem *problem,
+                          struct hcp_err *err)
+{
+    int64_t rows = problem->batch * problem->heads * problem->q_len;
+    void *lse = bench->lse;
+    int rc = grow(bench, &bench->o, &bench->o_bytes,
+                  rows * problem->head_dim * hcp_dtype_bytes(problem->out_dtype), err);
+    if (rc == HCP_OK)
+        rc = grow(bench, &lse, &bench->lse_bytes, rows * (int64_t)sizeof(float), err);
+    bench->lse = lse;
+    return rc;
 }
 
 int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *config,
@@ -104,9 +133,10 @@ int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *conf
         rc = hcp_bench_fail(&b, rc, "stream", err);
         goto fail;
     }
-    rc = grow_pool(&b, round_up(cold_bytes, 1 << 20), err);
+    rc = hcp_bench_grow_pool(&b, round_up(cold_bytes, 1 << 20), err);
     if (rc != HCP_OK)
         goto fail;
+    info->finishes = hcp_bench_finishes(&b);
     snprintf(info->provider, sizeof info->provider, "%s", b.provider->name);
     snprintf(info->provider_version, sizeof info->provider_version, "%s",
              b.provider->version());
@@ -126,6 +156,7 @@ void hcp_bench_close(struct hcp_bench *bench)
     b->runtime->release(b->pool);
     b->runtime->release(b->o);
     b->runtime->release(b->lse);
+    b->runtime->release(b->state);
     b->runtime->release(b->workspace);
     if (b->stream)
         b->runtime->stream_destroy(b->stream);
@@ -179,19 +210,11 @@ static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_e
     p->k_at = q_bytes;
     p->v_at = q_bytes + kv_bytes;
     p->set_bytes = q_bytes + 2 * kv_bytes;
-    int64_t o_bytes = s->batch * s->heads * p->q_len * s->head_dim *
-                      hcp_dtype_bytes(p->problem.out_dtype);
-    int64_t lse_bytes = s->batch * s->heads * p->q_len * (int64_t)sizeof(float);
-    void *lse = b->lse;
     /* Whole sets, as many as outlast the cache. */
-    rc = grow_pool(b, p->set_bytes * ((b->cold_bytes + p->set_bytes - 1) / p->set_bytes),
-                   err);
+    rc = hcp_bench_grow_pool(
+        b, p->set_bytes * ((b->cold_bytes + p->set_bytes - 1) / p->set_bytes), err);
     if (rc == HCP_OK)
-        rc = grow(b, &b->o, &b->o_bytes, o_bytes, err);
-    if (rc == HCP_OK) {
-        rc = grow(b, &lse, &b->lse_bytes, lse_bytes, err);
-        b->lse = lse;
-    }
+        rc = hcp_bench_grow_output(b, &p->problem, err);
     if (rc == HCP_OK)
         rc = grow(b, &b->workspace, &b->workspace_bytes, p->support.workspace_bytes, err);
     if (rc != HCP_OK)
@@ -206,34 +229,42 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
     int causal = strcmp(cell->mask, "causal") == 0;
     struct hcp_bench_plan *p = NULL;
     for (int i = 0; i < HCP_BENCH_PLANS && !p; i++)
-        if (bench->plans[i].plan && bench->plans[i].causal == causal &&
-            bench->plans[i].q_len == cell->q_len &&
+        if (bench->plans[i].ready && bench->plans[i].finish == cell->finish &&
+            bench->plans[i].causal == causal && bench->plans[i].q_len == cell->q_len &&
             bench->plans[i].kv_len == cell->kv_len)
             p = &bench->plans[i];
     if (!p) {
         p = &bench->plans[bench->next_plan];
         bench->next_plan = (bench->next_plan + 1) % HCP_BENCH_PLANS;
         bench->provider->plan_destroy(p->plan);
-        *p = (struct hcp_bench_plan){
-            .causal = causal, .q_len = cell->q_len, .kv_len = cell->kv_len};
-        int rc = make_plan(bench, p, err);
+        *p = (struct hcp_bench_plan){.causal = causal,
+                                     .q_len = cell->q_len,
+                                     .kv_len = cell->kv_len,
+                                     .finish = cell->finish};
+        int rc =
+            p->finish ? hcp_bench_plan_finish(bench, p, err) : make_plan(bench, p, err);
         if (rc != HCP_OK) {
-            p->plan = NULL;
+            *p = (struct hcp_bench_plan){0};
             return rc;
         }
+        p->ready = 1;
     }
+    *out = p;
+    if (p->finish)
+        return HCP_OK;
     /* As many sets as outlast the cache, whatever the pool has grown to since: a cell
      * is timed the same whichever cells went before. */
     int64_t cold_sets = (bench->cold_bytes + p->set_bytes - 1) / p->set_bytes;
     p->sets = bench->pool_bytes / p->set_bytes;
     if (p->sets > cold_sets && cold_sets > 0)
         p->sets = cold_sets;
-    *out = p;
     return HCP_OK;
 }
 
 int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
 {
+    if (plan->finish)
+        return hcp_bench_run_finish(bench, plan);
     const char *set =
         bench->pool + (int64_t)(bench->turn++ % (uint64_t)plan->sets) * plan->set_bytes;
     hcp_attn_args args = {.size = sizeof args,
@@ -252,9 +283,11 @@ int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
 void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan *plan,
                      struct hcp_cell_facts *facts)
 {
+    strcpy(facts->cache, "cold");
+    if (plan->finish)
+        return;
     facts->tile_q = plan->support.tile_q;
     facts->tile_kv = plan->support.tile_kv;
-    strcpy(facts->cache, "cold");
     if (bench->provider->describe(plan->plan, facts->provider_config,
                                   sizeof facts->provider_config) != HCP_RC_OK)
         facts->provider_config[0] = '\0';

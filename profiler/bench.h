@@ -12,6 +12,12 @@
 struct hcp_bench_plan {
     int causal;
     int64_t q_len, kv_len;
+    int ready;         /* 0: this entry is free */
+    int finish;        /* hcp_finish_kind: the pass alone; no plan of the provider */
+    hcp_finish job;    /* as hcp_attention issues it, but for the pointers */
+    int64_t job_bytes; /* one set of its fp32 data in the bench's state, O first */
+    int64_t lse_at, lse_part_at;
+    int64_t part_at; /* partial O in that set; -1: it has set_bytes of the pool */
     hcp_attn_problem problem;
     hcp_attn_support support;
     hcp_attn_plan *plan;
@@ -36,6 +42,8 @@ struct hcp_bench {
     void *o, *workspace;
     float *lse;
     int64_t o_bytes, lse_bytes, workspace_bytes;
+    float *state; /* random normal numbers: what finish passes store to and merge */
+    int64_t state_bytes;
     uint64_t turn;                                /* runs so far: which set is next */
     struct hcp_bench_plan plans[HCP_BENCH_PLANS]; /* visits of a cell share a plan */
     int next_plan;
@@ -59,6 +67,25 @@ int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan);
 /* Fails with what the provider or device says. */
 int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing,
                    struct hcp_err *err);
+/* Grows the pool, or the state, to want bytes of random numbers. */
+int hcp_bench_grow_pool(struct hcp_bench *bench, int64_t want, struct hcp_err *err);
+int hcp_bench_grow_state(struct hcp_bench *bench, int64_t want, struct hcp_err *err);
+/* Memory for the output of a block of problem's shape. */
+int hcp_bench_grow_output(struct hcp_bench *bench, const hcp_attn_problem *problem,
+                          struct hcp_err *err);
+
+/* ---- bench-finish.c ------------------------------------------------------- */
+
+/* Which finish passes a step of hcp_attention needs with this kernel: 1 <<
+ * hcp_finish_kind each. */
+uint32_t hcp_bench_finishes(const struct hcp_bench *bench);
+/* Fills plan->job for plan->finish and plan->q_len; sets as hcp_bench_prepare. Runs the
+ * kernel once, on a short block: hcp_attention says what the pass looks like. */
+int hcp_bench_plan_finish(struct hcp_bench *bench, struct hcp_bench_plan *plan,
+                          struct hcp_err *err);
+/* One pass on the next set. hcp_rc. */
+int hcp_bench_run_finish(struct hcp_bench *bench, const struct hcp_bench_plan *plan);
+
 /* Fills tiles and configuration. */
 void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan *plan,
                      struct hcp_cell_facts *facts);

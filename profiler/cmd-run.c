@@ -247,7 +247,10 @@ static void print_cells(const struct hcp_sweep *run, hcp_table *table)
             hcp_table_cell(table, "%s", run->info.slug);
             hcp_table_cell(table, "%s",
                            *run->levels[i].limit ? run->levels[i].limit : "none");
-            hcp_table_cell(table, "%s", c->causal ? "causal" : "full");
+            hcp_table_cell(table, "%s",
+                           c->finish   ? hcp_finish_name(c->finish)
+                           : c->causal ? "causal"
+                                       : "full");
             hcp_table_cell(table, "%lld", (long long)c->q_len);
             hcp_table_cell(table, "%lld", (long long)c->kv_len);
             hcp_table_cell(table, "%.3g", hcp_run_predict_ms(run, &run->levels[i], c));
@@ -267,14 +270,18 @@ static hcp_table *dry_table(void)
 /* What the table cannot say: why levels failed, what was left out and what to do. */
 static void explain(const struct hcp_sweep *run)
 {
-    int slow = 0, no_time = 0, failed = 0, missing = 0;
+    int slow = 0, no_time = 0, failed = 0, missing = 0, finishes = 0;
+    const char *finish_error = "";
     for (size_t i = 0; i < run->n_levels; i++) {
         const struct hcp_level *l = &run->levels[i];
         if (*l->error)
             fprintf(stderr, "hcp-profile: %s@%s: %s\n", run->info.slug,
                     *l->limit ? l->limit : "none", l->error);
-        slow += l->counts[HCP_CELL_SLOW];
-        no_time += l->counts[HCP_CELL_NO_TIME];
+        slow += l->counts[HCP_CELL_SLOW] + l->finishes[HCP_CELL_SLOW];
+        no_time += l->counts[HCP_CELL_NO_TIME] + l->finishes[HCP_CELL_NO_TIME];
+        finishes += l->finishes[HCP_CELL_BAD];
+        if (*l->finish_error)
+            finish_error = l->finish_error;
         failed += l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED];
         missing += l->counts[HCP_CELL_MISSING];
     }
@@ -293,6 +300,11 @@ static void explain(const struct hcp_sweep *run)
         fprintf(stderr,
                 "hcp-profile: %d cells are not in the recording and stay missing\n",
                 missing);
+    if (finishes > 0)
+        fprintf(stderr,
+                "hcp-profile: %d finish pass%s failed; the same command measures them "
+                "again: %s\n",
+                finishes, finishes == 1 ? "" : "es", finish_error);
     if (failed > 0)
         fprintf(stderr,
                 "hcp-profile: %d cells failed; 'hcp-profile show --failed' says why, "

@@ -6,7 +6,12 @@
  *   time_ms = (a*area + b*q + c*kv + f) / speed
  *
  * with q and kv rounded up to the tile first, area the unmasked pairs of the
- * rounded rectangle, and speed = P/100 under mps:P or cpu:P, N/sms under green:N.
+ * rounded rectangle, and speed = P/100 under mps:P or cpu:P, N/sms under green:N. A
+ * kernel that needs finish passes is planted with
+ *
+ *   store_ms = (store_b*q + store_f) / speed, merge_ms = (merge_b*q + merge_f) / speed
+ *
+ * q being the rows themselves; both coefficients 0: it does not need that pass.
  */
 #include "config.h"
 #include "profiler/device.h"
@@ -21,6 +26,7 @@
 struct synthetic {
     hcp_device base;
     double a, b, c, f, noise;
+    double store_b, store_f, merge_b, merge_f;
     int64_t tile_q, tile_kv, sms, seed, samples, delay_ms, fail_q;
     double speed;
     char limit[32];
@@ -40,6 +46,10 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
         {"c", &m->c, NULL, 0, 1e3},
         {"f", &m->f, NULL, 0, 1e6},
         {"noise", &m->noise, NULL, 0, 0.5},
+        {"store_b", &m->store_b, NULL, 0, 1e3},
+        {"store_f", &m->store_f, NULL, 0, 1e6},
+        {"merge_b", &m->merge_b, NULL, 0, 1e3},
+        {"merge_f", &m->merge_f, NULL, 0, 1e6},
         {"tile_q", NULL, &m->tile_q, 1, 65536},
         {"tile_kv", NULL, &m->tile_kv, 1, 65536},
         {"sms", NULL, &m->sms, 1, 4096},
@@ -76,7 +86,7 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
     return hcp_fail(
         err, HCP_USAGE,
         "synthetic: unknown key '%s'; known: name a b c f noise seed samples tile_q "
-        "tile_kv sms delay fail_q (see hcp-profile(1))",
+        "tile_kv sms delay fail_q store_b store_f merge_b merge_f (see hcp-profile(1))",
         key);
 }
 
@@ -158,6 +168,10 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
     /* The coefficients are the version: other coefficients, other rows. */
     snprintf(info->provider_version, sizeof info->provider_version,
              "a%.4g b%.4g c%.4g f%.4g", m->a, m->b, m->c, m->f);
+    if (m->store_b > 0 || m->store_f > 0)
+        info->finishes |= 1u << HCP_FINISH_STORE;
+    if (m->merge_b > 0 || m->merge_f > 0)
+        info->finishes |= 1u << HCP_FINISH_MERGE;
     *out = &m->base;
     return HCP_OK;
 }
@@ -201,17 +215,31 @@ static int64_t round_up(int64_t n, int64_t tile)
     return (n + tile - 1) / tile * tile;
 }
 
+static double block_ms(const struct synthetic *m, const struct hcp_cell_request *cell)
+{
+    int causal = strcmp(cell->mask, "causal") == 0;
+    int64_t q = round_up(cell->q_len, m->tile_q), kv = round_up(cell->kv_len, m->tile_kv);
+    int64_t area =
+        hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q, kv, kv - q);
+    return (m->a * (double)area + m->b * (double)q + m->c * (double)kv + m->f) / m->speed;
+}
+
+static double finish_ms(const struct synthetic *m, const struct hcp_cell_request *cell)
+{
+    int merge = cell->finish == HCP_FINISH_MERGE;
+    return ((merge ? m->merge_b : m->store_b) * (double)cell->q_len +
+            (merge ? m->merge_f : m->store_f)) /
+           m->speed;
+}
+
 static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cell,
                           struct hcp_cell_facts *facts, double **samples,
                           struct hcp_err *err)
 {
     struct synthetic *m = (struct synthetic *)device;
-    int causal = strcmp(cell->mask, "causal") == 0;
-    int64_t q = round_up(cell->q_len, m->tile_q), kv = round_up(cell->kv_len, m->tile_kv);
-    int64_t area =
-        hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q, kv, kv - q);
-    double ms =
-        (m->a * (double)area + m->b * (double)q + m->c * (double)kv + m->f) / m->speed;
+    double ms = cell->finish ? finish_ms(m, cell) : block_ms(m, cell);
+    uint64_t kind =
+        cell->finish ? (uint64_t)cell->finish + 1 : strcmp(cell->mask, "causal") == 0;
 
     hcp_cell_facts_init(facts);
     facts->n = (int32_t)m->samples;
@@ -221,8 +249,7 @@ static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cel
     uint64_t h = (uint64_t)m->seed;
     for (const char *c = m->limit; *c; c++)
         h = mix(h ^ (unsigned char)*c);
-    h = mix(mix(mix(h ^ (uint64_t)cell->q_len) ^ (uint64_t)cell->kv_len) ^
-            (uint64_t)causal);
+    h = mix(mix(mix(h ^ (uint64_t)cell->q_len) ^ (uint64_t)cell->kv_len) ^ kind);
     for (int i = 0; i < facts->n; i++)
         (*samples)[i] = m->noise > 0 ? ms * exp(m->noise * normal(h + (uint64_t)i)) : ms;
     facts->tile_q = m->tile_q;

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include "db/db.h"
 #include "profiler/measure.h"
+#include "profiler/sweep.h"
 
 struct hcp_device_config {
     char spec[1024];   /* "cuda:0" "cpu" "recorded:FILE" "synthetic:SPEC" */
@@ -38,13 +39,15 @@ struct hcp_device_info {
     double peak_tflops;             /* NaN: unknown */
     char driver[32], cuda_version[16];
     char provider[32], provider_version[48];
+    uint32_t finishes; /* finish passes that the kernel needs: 1 << hcp_finish_kind */
     char note[256];
 };
 
-/* One cell to be timed. */
+/* One cell to be timed: a block, or a finish pass over q_len rows. */
 struct hcp_cell_request {
     char mask[8];
     int64_t q_len, kv_len;
+    int32_t finish; /* hcp_finish_kind */
     struct hcp_measure_rule rule;
 };
 

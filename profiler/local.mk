@@ -3,7 +3,7 @@
 # profiler/libhcpprofcuda.a and kernels/libhcpcuda.a after it when HAVE_CUDA.
 noinst_LTLIBRARIES += profiler/libhcpprofiler.la
 profiler_libhcpprofiler_la_SOURCES = \
-	profiler/bench.c profiler/bench.h profiler/check.c profiler/check.h \
+	profiler/bench.c profiler/bench.h profiler/bench-finish.c profiler/check.c profiler/check.h \
 	profiler/device.c profiler/device.h profiler/device-cpu.c \
 	profiler/device-recorded.c profiler/device-synthetic.c \
 	profiler/limiter.h profiler/limiter-cpu.c profiler/limiter-mps.c \
@@ -51,7 +51,7 @@ noinst_LTLIBRARIES += profiler/libhcptransport.la
 profiler_libhcptransport_la_SOURCES = profiler/transport.h profiler/transport.c \
 	profiler/transport-internal.h profiler/transport-mpi.c
 profiler_libhcptransport_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
-profiler_libhcptransport_la_LIBADD = kernels/libhcpkernels.la $(MPI_LIBS) -lpthread
+profiler_libhcptransport_la_LIBADD = db/libhcpdb.la kernels/libhcpkernels.la $(MPI_LIBS) -lpthread
 if HAVE_NCCL
 profiler_libhcptransport_la_SOURCES += profiler/transport-nccl.c profiler/nccl-api.c \
 	profiler/nccl-api.h

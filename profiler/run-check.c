@@ -14,7 +14,7 @@ static int to_check(struct hcp_sweep *run)
     for (size_t i = 0; i < run->n_levels; i++) {
         const int *counts = run->levels[i].counts;
         hcp_run_count(&run->levels[i]);
-        todo += counts[HCP_CELL_TODO];
+        todo += hcp_run_todo(&run->levels[i]);
         good += counts[HCP_CELL_KEPT];
         bad += counts[HCP_CELL_KEPT_FAILED];
     }
@@ -62,7 +62,7 @@ static int store_failed(struct hcp_sweep *run, const char *why, struct hcp_err *
     for (size_t l = 0; l < run->n_levels; l++) {
         struct hcp_level *level = &run->levels[l];
         for (size_t i = 0; i < level->n; i++)
-            if (level->cells[i].state == HCP_CELL_TODO &&
+            if (level->cells[i].state == HCP_CELL_TODO && !level->cells[i].finish &&
                 hcp_run_store(run, level, &level->cells[i], NULL, NULL, why, err) !=
                     HCP_OK)
                 return HCP_FAILED;

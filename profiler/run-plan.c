@@ -7,9 +7,23 @@
 #include <math.h>
 #include <string.h>
 
+/* Bound by memory: what it reads and writes, partial results taken to be fp32. */
+static double predict_finish_ms(const struct hcp_sweep *run,
+                                const struct hcp_level *level,
+                                const struct hcp_sweep_cell *cell)
+{
+    const struct hcp_key *k = &run->key;
+    double per_row = cell->finish == HCP_FINISH_MERGE ? 12 : 8;
+    double bytes =
+        per_row * (double)cell->q_len * k->batch * k->heads * (double)k->head_dim;
+    return 1e-6 * bytes / (run->guess_gb_per_s * level->fraction);
+}
+
 double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *level,
                           const struct hcp_sweep_cell *cell)
 {
+    if (cell->finish)
+        return predict_finish_ms(run, level, cell);
     double area = hcp_cell_area(cell->causal, cell->q_len, cell->kv_len);
     /* The measured level closest in size, scaled by what the limits' names say. */
     const struct hcp_level *near = NULL;
@@ -75,15 +89,19 @@ static struct hcp_sweep_cell *scout(const struct hcp_sweep *run, struct hcp_leve
             return NULL;
     for (size_t i = 0; i < level->n; i++) {
         const struct hcp_sweep_cell *c = &level->cells[i];
+        if (c->finish)
+            continue;
         double area = hcp_cell_area(c->causal, c->q_len, c->kv_len);
         lo = fmin(lo, area);
         hi = fmax(hi, area);
     }
     for (size_t i = 0; i < level->n; i++) {
         struct hcp_sweep_cell *c = &level->cells[i];
+        if (c->finish || c->state != HCP_CELL_TODO)
+            continue;
         double off =
             fabs(log(hcp_cell_area(c->causal, c->q_len, c->kv_len) / sqrt(lo * hi)));
-        if (c->state == HCP_CELL_TODO && off < best_off) {
+        if (off < best_off) {
             best_off = off;
             best = c;
         }
@@ -115,7 +133,7 @@ size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
                 chunk[n++] = c;
                 end += cost;
             }
-            double area = hcp_cell_area(c->causal, c->q_len, c->kv_len);
+            double area = c->finish ? 0 : hcp_cell_area(c->causal, c->q_len, c->kv_len);
             if (area < smallest_area) {
                 smallest_area = area;
                 smallest = c;

@@ -16,6 +16,7 @@ struct preset {
     int64_t lowest, max_len;
     double max_cell_s;
     double guess_ms, guess_tflops; /* of the whole device, before the first cell */
+    double guess_gb_per_s;         /* of a finish pass */
     struct hcp_cost cost;
 };
 
@@ -33,6 +34,7 @@ static const struct preset presets[] = {
      .max_cell_s = 12,
      .guess_ms = 0.02,
      .guess_tflops = 200,
+     .guess_gb_per_s = 1500,
      .cost = {.overhead_s = 0.06,
               .warmup_s = 0.025,
               .min_time_s = 0.03,
@@ -47,6 +49,7 @@ static const struct preset presets[] = {
      .max_cell_s = 12,
      .guess_ms = 0.02,
      .guess_tflops = 0.03,
+     .guess_gb_per_s = 2,
      .cost = {.overhead_s = 0.002,
               .warmup_s = 0.025,
               .min_time_s = 0.02,
@@ -59,6 +62,7 @@ static const struct preset presets[] = {
      .max_len = 65536,
      .max_cell_s = INFINITY,
      .guess_tflops = 1e9,
+     .guess_gb_per_s = 1e9,
      .cost = {.visits = 1}},
     {.kind = "synthetic",
      .limits = TEN_LEVELS,
@@ -66,6 +70,7 @@ static const struct preset presets[] = {
      .max_len = 65536,
      .max_cell_s = INFINITY,
      .guess_tflops = 1e9,
+     .guess_gb_per_s = 1e9,
      .cost = {.visits = 1}},
 };
 
@@ -267,9 +272,20 @@ static void guess(struct hcp_sweep *run)
     const struct preset *preset = preset_of(run->ops->kind);
     const struct hcp_device_config *c = &run->config;
     double flops = hcp_attention_flops(1, c->batch, c->heads, c->head_dim);
+    run->guess_gb_per_s = preset->guess_gb_per_s;
     for (size_t i = 0; i < run->n_levels; i++)
         hcp_estimate_init(&run->levels[i].estimate, preset->guess_ms,
                           flops / (preset->guess_tflops * 1e9));
+}
+
+/* The finish passes that the kernel needs, in place of those of another kernel. */
+static int add_finishes(struct hcp_sweep *run, struct hcp_err *err)
+{
+    int rc = HCP_OK;
+    for (size_t i = 0; i < run->n_levels && rc == HCP_OK; i++)
+        rc = hcp_sweep_add_finishes(&run->levels[i].cells, &run->levels[i].n,
+                                    run->info.finishes, err);
+    return rc;
 }
 
 int hcp_run_use_kernel(struct hcp_sweep *run, const char *name, struct hcp_err *err)
@@ -290,7 +306,7 @@ int hcp_run_use_kernel(struct hcp_sweep *run, const char *name, struct hcp_err *
         hcp_estimate_free(&level->estimate);
     }
     guess(run);
-    return HCP_OK;
+    return add_finishes(run, err);
 }
 
 int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options,
@@ -355,6 +371,8 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
         rc = add_level(run, "", err);
     if (rc == HCP_OK)
         rc = fill_levels(run, err);
+    if (rc == HCP_OK)
+        rc = add_finishes(run, err);
     if (rc == HCP_OK)
         guess(run);
     else

@@ -13,12 +13,15 @@ static const char *adjective(const struct hcp_sweep *run)
 
 void hcp_run_announce(const struct hcp_sweep *run)
 {
-    int todo = 0, kept = 0;
+    int todo = 0, kept = 0, finishes = 0;
     char time[24];
     for (size_t i = 0; i < run->n_levels; i++)
         for (size_t k = 0; k < run->levels[i].n; k++) {
-            todo += run->levels[i].cells[k].state == HCP_CELL_TODO;
-            kept += run->levels[i].cells[k].state == HCP_CELL_KEPT;
+            int is_todo = run->levels[i].cells[k].state == HCP_CELL_TODO;
+            int finish = run->levels[i].cells[k].finish != HCP_FINISH_NONE;
+            todo += is_todo && !finish;
+            finishes += is_todo && finish;
+            kept += run->levels[i].cells[k].state == HCP_CELL_KEPT && !finish;
         }
     const char *word = adjective(run);
     fprintf(stderr, "hcp-profile: %s%s%s (%s), kernel %s %s, %zu level%s, %d cells to do",
@@ -26,10 +29,12 @@ void hcp_run_announce(const struct hcp_sweep *run)
             *run->info.uuid ? run->info.uuid : "no UUID", run->info.provider,
             run->info.provider_version, run->n_levels, run->n_levels == 1 ? "" : "s",
             todo);
+    if (finishes > 0)
+        fprintf(stderr, " and %d finish pass%s", finishes, finishes == 1 ? "" : "es");
     if (kept > 0)
         fprintf(stderr, ", %d measured before", kept);
     double left = hcp_run_left_s(run);
-    if (todo > 0 && left >= 1)
+    if (todo + finishes > 0 && left >= 1)
         fprintf(stderr, ", about %s", hcp_format_duration(left, time));
     fputc('\n', stderr);
     if (*run->note)
@@ -43,7 +48,7 @@ void hcp_run_table_columns(hcp_table *table)
     static const char *const left[] = {"device", "origin", "limit", "kernel"};
     static const char *const right[] = {"sms",    "cells",   "measured", "kept",
                                         "failed", "missing", "slow",     "no_time",
-                                        "todo",   "seconds"};
+                                        "todo",   "finish",  "seconds"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         hcp_table_column(table, left[i], 0);
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
@@ -63,7 +68,7 @@ void hcp_run_table_rows(const struct hcp_sweep *run, hcp_table *table)
             hcp_table_cell(table, "%d", (int)l->sm_seen);
         else
             hcp_table_cell(table, "-");
-        hcp_table_cell(table, "%zu", l->n);
+        hcp_table_cell(table, "%d", l->n_blocks);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_OK]);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_KEPT]);
         hcp_table_cell(table, "%d",
@@ -72,6 +77,8 @@ void hcp_run_table_rows(const struct hcp_sweep *run, hcp_table *table)
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_SLOW]);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_NO_TIME]);
         hcp_table_cell(table, "%d", l->counts[HCP_CELL_TODO]);
+        hcp_table_cell(table, "%d",
+                       l->finishes[HCP_CELL_OK] + l->finishes[HCP_CELL_KEPT]);
         hcp_table_cell(table, "%.1f", l->wall_s);
     }
 }
@@ -85,7 +92,7 @@ json_t *hcp_run_json(const struct hcp_sweep *run)
         json_object_set_new(level, "limit", json_string(l->limit));
         json_object_set_new(level, "sm_seen",
                             l->sm_seen > 0 ? json_integer(l->sm_seen) : json_null());
-        json_object_set_new(level, "cells", json_integer((json_int_t)l->n));
+        json_object_set_new(level, "cells", json_integer(l->n_blocks));
         json_object_set_new(level, "measured", json_integer(l->counts[HCP_CELL_OK]));
         json_object_set_new(level, "kept", json_integer(l->counts[HCP_CELL_KEPT]));
         json_object_set_new(
@@ -95,6 +102,9 @@ json_t *hcp_run_json(const struct hcp_sweep *run)
         json_object_set_new(level, "slow", json_integer(l->counts[HCP_CELL_SLOW]));
         json_object_set_new(level, "no_time", json_integer(l->counts[HCP_CELL_NO_TIME]));
         json_object_set_new(level, "todo", json_integer(l->counts[HCP_CELL_TODO]));
+        json_object_set_new(
+            level, "finish",
+            json_integer(l->finishes[HCP_CELL_OK] + l->finishes[HCP_CELL_KEPT]));
         json_object_set_new(level, "seconds",
                             hcp_json_real(round(l->wall_s * 1e3) / 1e3));
         json_object_set_new(level, "error",

@@ -58,6 +58,23 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
     return 0;
 }
 
+/* The pass is no part of the kernel: rows of any version of it count. */
+static int visit_finish(const struct hcp_finish_row *row, void *ctx)
+{
+    struct resume *r = ctx;
+    const struct hcp_device_info *info = &r->run->info;
+    if (strcmp(row->device_uuid, info->uuid) != 0 ||
+        strcmp(row->from.origin, info->origin) != 0)
+        return 0;
+    for (size_t i = 0; i < r->level->n; i++) {
+        struct hcp_sweep_cell *cell = &r->level->cells[i];
+        if (cell->finish && cell->q_len == row->q_len &&
+            strcmp(hcp_finish_name(cell->finish), row->kind) == 0)
+            cell->state = HCP_CELL_KEPT;
+    }
+    return 0;
+}
+
 int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err)
 {
     uint32_t random = 0;
@@ -86,6 +103,8 @@ int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err)
                                     .kv_heads = k->kv_heads,
                                     .head_dim = k->head_dim};
         int rc = hcp_db_each_cell(run->db, &filter, 0, visit_stored, &r, err);
+        if (rc == HCP_OK && run->info.finishes)
+            rc = hcp_db_each_finish(run->db, &filter, visit_finish, &r, err);
         if (rc != HCP_OK)
             return rc;
     }
@@ -99,7 +118,8 @@ static void note_order(const struct hcp_level *level, const struct hcp_sweep_cel
 {
     for (size_t i = 0; i < level->n; i++) {
         const struct hcp_sweep_cell *o = &level->cells[i];
-        if (o->state != HCP_CELL_OK || o->causal != cell->causal || o->ci_hi_ms <= 0)
+        if (o->state != HCP_CELL_OK || o->finish || o->causal != cell->causal ||
+            o->ci_hi_ms <= 0)
             continue;
         int smaller = o->q_len <= cell->q_len && o->kv_len <= cell->kv_len;
         int larger = o->q_len >= cell->q_len && o->kv_len >= cell->kv_len;
@@ -155,18 +175,25 @@ static void note_warm_up(const struct hcp_sweep *run, struct hcp_cell *row)
                  1e3 * run->cost.warmup_s);
 }
 
-/* One transaction a cell. Cells that took no time to get, replayed or computed, share
- * one for up to 0.2 s: a disk takes longer than they do. */
-static int put(struct hcp_sweep *run, const struct hcp_cell *row, struct hcp_err *err)
+/* One transaction a row: a cell, or a finish pass (cell NULL). Rows that took no time to
+ * get, replayed or computed, share one for up to 0.2 s: a disk takes longer. */
+static int put(struct hcp_sweep *run, const struct hcp_cell *cell,
+               const struct hcp_finish_row *finish, struct hcp_err *err)
 {
     int rc = HCP_OK;
+    enum hcp_db_outcome outcome = HCP_DB_STORED;
     hcp_waiting_begin();
     if (!run->ops->in_worker && run->batch_began_s == 0) {
         rc = hcp_db_begin(run->db, err);
         run->batch_began_s = rc == HCP_OK ? hcp_now_s() : 0;
     }
     if (rc == HCP_OK)
-        rc = hcp_db_put_cell(run->db, row, err);
+        rc = cell ? hcp_db_put_cell(run->db, cell, err)
+                  : hcp_db_add_finish(run->db, finish, &outcome, err);
+    if (rc == HCP_OK && outcome == HCP_DB_CONFLICT)
+        rc = hcp_fail(err, HCP_FAILED,
+                      "%s: run %s has this finish pass already, with another time",
+                      hcp_db_path(run->db), run->run_uid);
     hcp_waiting_end();
     if (rc == HCP_OK && run->batch_began_s > 0 && hcp_now_s() - run->batch_began_s > 0.2)
         rc = hcp_run_flush(run, err);
@@ -185,10 +212,56 @@ int hcp_run_flush(struct hcp_sweep *run, struct hcp_err *err)
     return rc;
 }
 
+static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
+                        struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
+                        double *samples, const char *error, struct hcp_err *err)
+{
+    const struct hcp_device_info *info = &run->info;
+    struct hcp_stats stats = {0};
+    struct hcp_finish_row row;
+    struct hcp_err why;
+    hcp_finish_row_init(&row);
+    if (!error && (!facts || hcp_stats_summary(samples, facts->n, &stats) != 0))
+        error = "a sample is not a number";
+    row.key = run->key;
+    strcpy(row.key.limit, level->limit);
+    strcpy(row.kind, hcp_finish_name(cell->finish));
+    row.q_len = cell->q_len;
+    row.time_ms = stats.median;
+    row.p25_ms = stats.p25;
+    row.p75_ms = stats.p75;
+    row.samples = stats.n;
+    row.sm_count = info->sm_count > 0 ? info->sm_count : row.sm_count;
+    row.sm_seen = level->sm_seen > 0 ? level->sm_seen : row.sm_seen;
+    strcpy(row.device_uuid, info->uuid);
+    strcpy(row.device_name, info->name);
+    strcpy(row.from.origin, info->origin);
+    strcpy(row.from.run_uid, run->run_uid);
+    strcpy(row.from.host, run->host);
+    strcpy(row.from.driver, info->driver);
+    strcpy(row.from.cuda_version, info->cuda_version);
+    strcpy(row.from.tool_version, PACKAGE_VERSION);
+    utc_now(row.from.measured_at, "%Y-%m-%dT%H:%M:%SZ");
+    if (!error && hcp_finish_row_validate(&row, &why) != HCP_OK)
+        error = why.text;
+    if (error) {
+        snprintf(level->finish_error, sizeof level->finish_error, "%s", error);
+        cell->state = HCP_CELL_BAD;
+        run->failed = 1;
+        return HCP_OK;
+    }
+    int rc = put(run, NULL, &row, err);
+    if (rc == HCP_OK)
+        cell->state = HCP_CELL_OK;
+    return rc;
+}
+
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
                   struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
                   double *samples, const char *error, struct hcp_err *err)
 {
+    if (cell->finish)
+        return store_finish(run, level, cell, facts, samples, error, err);
     const struct hcp_device_info *info = &run->info;
     struct hcp_stats stats = {0};
     struct hcp_cell row;
@@ -228,7 +301,7 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
         note_warm_up(run, &row);
         note_order(level, cell, &row);
     }
-    int rc = put(run, &row, err);
+    int rc = put(run, &row, NULL, err);
     if (rc != HCP_OK)
         return rc;
     cell->state = error ? HCP_CELL_BAD : HCP_CELL_OK;

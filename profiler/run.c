@@ -16,8 +16,18 @@ enum {
 void hcp_run_count(struct hcp_level *level)
 {
     memset(level->counts, 0, sizeof level->counts);
-    for (size_t i = 0; i < level->n; i++)
-        level->counts[level->cells[i].state]++;
+    memset(level->finishes, 0, sizeof level->finishes);
+    level->n_blocks = 0;
+    for (size_t i = 0; i < level->n; i++) {
+        const struct hcp_sweep_cell *c = &level->cells[i];
+        (c->finish ? level->finishes : level->counts)[c->state]++;
+        level->n_blocks += !c->finish;
+    }
+}
+
+int hcp_run_todo(const struct hcp_level *level)
+{
+    return level->counts[HCP_CELL_TODO] + level->finishes[HCP_CELL_TODO];
 }
 
 /* Opens the device under a level's limit and holds it against the device the sweep
@@ -67,7 +77,8 @@ static void request_of(const struct hcp_sweep *run, const struct hcp_sweep_cell 
                        struct hcp_cell_request *request)
 {
     const struct hcp_cost *cost = &run->cost;
-    *request = (struct hcp_cell_request){.q_len = cell->q_len, .kv_len = cell->kv_len};
+    *request = (struct hcp_cell_request){
+        .q_len = cell->q_len, .kv_len = cell->kv_len, .finish = (int32_t)cell->finish};
     strcpy(request->mask, cell->causal ? "causal" : "full");
     hcp_measure_defaults(&request->rule);
     int visits = cost->visits;
@@ -127,6 +138,9 @@ static void show_progress(struct hcp_sweep *run, const struct hcp_level *level,
     snprintf(what, sizeof what, "%s %s q %lld kv %lld", level->limit,
              cell->causal ? "causal" : "full", (long long)cell->q_len,
              (long long)cell->kv_len);
+    if (cell->finish)
+        snprintf(what, sizeof what, "%s finish %s q %lld", level->limit,
+                 hcp_finish_name(cell->finish), (long long)cell->q_len);
     for (size_t l = 0; l < run->n_levels; l++)
         for (size_t c = 0; c < run->levels[l].n; c++) {
             total += run->levels[l].cells[c].state != HCP_CELL_KEPT;
@@ -302,7 +316,7 @@ static int measure_levels(struct hcp_sweep *run, struct hcp_err *err)
     for (size_t i = 0; i < n && rc == HCP_OK; i++) {
         struct hcp_level *level = &run->levels[order[i]];
         hcp_run_count(level);
-        if (level->counts[HCP_CELL_TODO] == 0)
+        if (hcp_run_todo(level) == 0)
             continue;
         double deadline_s = run->deadline_s, now_s = hcp_now_s();
         if (isfinite(deadline_s)) { /* its part of the time left, by the work left */
@@ -321,7 +335,7 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
     int todo = 0, rc = HCP_OK;
     for (size_t i = 0; i < run->n_levels; i++) {
         hcp_run_count(&run->levels[i]);
-        todo += run->levels[i].counts[HCP_CELL_TODO];
+        todo += hcp_run_todo(&run->levels[i]);
     }
     if (todo > 0) {
         hcp_progress_init(&run->progress);
@@ -333,7 +347,8 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
     int stored = 0;
     for (size_t i = 0; i < run->n_levels; i++) {
         hcp_run_count(&run->levels[i]);
-        stored += run->levels[i].counts[HCP_CELL_OK];
+        stored +=
+            run->levels[i].counts[HCP_CELL_OK] + run->levels[i].finishes[HCP_CELL_OK];
     }
     if (run->mps && stored > 0 && rc == HCP_OK) {
         char note[96];

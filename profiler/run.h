@@ -32,13 +32,15 @@ struct hcp_run_options {
 struct hcp_level {
     char limit[32];
     double fraction; /* of the whole device, as far as the limit's name says */
-    struct hcp_sweep_cell *cells;
+    struct hcp_sweep_cell *cells; /* blocks, and finish passes among them */
     size_t n;
-    int counts[HCP_CELL_STATES]; /* filled by hcp_run_count */
+    /* Filled by hcp_run_count: blocks, and finish passes. */
+    int n_blocks, counts[HCP_CELL_STATES], finishes[HCP_CELL_STATES];
     struct hcp_estimate estimate;
     int32_t sm_seen;
     double wall_s;
-    char error[1024]; /* the level could not be measured; "" */
+    char error[1024];        /* the level could not be measured; "" */
+    char finish_error[1024]; /* why a finish pass could not be measured; "" */
 };
 
 struct hcp_sweep {
@@ -53,6 +55,7 @@ struct hcp_sweep {
     struct hcp_level *levels;
     size_t n_levels;
     struct hcp_cost cost;
+    double guess_gb_per_s;         /* of finish passes, on the whole device */
     double open_s;                 /* a level takes this to begin with */
     double slip;                   /* cells take this times what they are expected to */
     double max_cell_s, deadline_s; /* deadline on hcp_now_s's clock */
@@ -82,6 +85,8 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err);
 void hcp_run_free(struct hcp_sweep *run);
 
 void hcp_run_count(struct hcp_level *level);
+/* Blocks and finish passes to do, by the last count. */
+int hcp_run_todo(const struct hcp_level *level);
 void hcp_run_close_whole(struct hcp_sweep *run);
 /* Opens the whole device with this kernel instead, and forgets what is known of the
  * cells; hcp_run_resume comes next. On failure run stays as it was. */
@@ -110,7 +115,8 @@ size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
  * chooses the run uid: the one of the run that is continued, else a new one. */
 int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err);
 /* Stores the row of a finished cell from facts and samples, or of a failed one when
- * error is set (then facts and samples may be NULL), and sets the cell's state. */
+ * error is set (then facts and samples may be NULL), and sets the cell's state. A finish
+ * pass that failed has no row: the same command measures it again. */
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
                   struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
                   double *samples, const char *error, struct hcp_err *err);

@@ -141,6 +141,57 @@ int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
     return HCP_OK;
 }
 
+const char *hcp_finish_name(enum hcp_finish_kind kind)
+{
+    return kind == HCP_FINISH_STORE ? "store" : kind == HCP_FINISH_MERGE ? "merge" : "";
+}
+
+size_t hcp_finish_lens(int64_t longest, int64_t lens[HCP_FINISH_LENS])
+{
+    int64_t all[64];
+    size_t n = 0, kept = 0;
+    for (int64_t len = 512; len < longest && n < 62; len *= 2)
+        all[n++] = len;
+    if (n == 0 && longest >= 4)
+        all[n++] = longest / 4;
+    all[n++] = longest;
+    size_t want = n < HCP_FINISH_LENS ? n : HCP_FINISH_LENS;
+    for (size_t i = 0; i < want; i++) /* first and last always, the rest evenly */
+        lens[kept++] = all[want == 1 ? 0 : (i * (n - 1) + (want - 1) / 2) / (want - 1)];
+    return kept;
+}
+
+int hcp_sweep_add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned kinds,
+                           struct hcp_err *err)
+{
+    int64_t longest = 0, lens[HCP_FINISH_LENS];
+    size_t blocks = 0, coarse = 0, finishes = 0, n_lens = 0;
+    struct hcp_sweep_cell made[2 * HCP_FINISH_LENS], *all = *cells;
+    for (size_t i = 0; i < *n; i++) {
+        if (all[i].finish)
+            continue;
+        all[blocks++] = all[i];
+        coarse += all[i].coarse != 0;
+        longest = all[i].q_len > longest ? all[i].q_len : longest;
+    }
+    *n = blocks;
+    if (longest > 0)
+        n_lens = hcp_finish_lens(longest, lens);
+    for (int kind = HCP_FINISH_STORE; kind <= HCP_FINISH_MERGE; kind++)
+        for (size_t i = 0; i < n_lens && kinds & 1u << kind; i++)
+            made[finishes++] = (struct hcp_sweep_cell){.finish = kind, .q_len = lens[i]};
+    if (finishes == 0)
+        return HCP_OK;
+    all = realloc(all, (blocks + finishes) * sizeof *all);
+    if (!all)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    memmove(all + coarse + finishes, all + coarse, (blocks - coarse) * sizeof *all);
+    memcpy(all + coarse, made, finishes * sizeof *all);
+    *cells = all;
+    *n = blocks + finishes;
+    return HCP_OK;
+}
+
 double hcp_cell_area(int causal, int64_t q_len, int64_t kv_len)
 {
     return (double)hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q_len, kv_len,

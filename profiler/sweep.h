@@ -21,9 +21,21 @@ enum hcp_cell_state {
     HCP_CELL_STATES
 };
 
+/* The pass of an executor after a kernel that cannot accumulate: what brings q_len rows
+ * of its partial result into the fp32 state. */
+enum hcp_finish_kind {
+    HCP_FINISH_NONE = 0,
+    HCP_FINISH_STORE, /* of the first block */
+    HCP_FINISH_MERGE  /* of a later one */
+};
+/* "store", "merge"; "" for none: as the database calls them. */
+const char *hcp_finish_name(enum hcp_finish_kind kind);
+
+/* A block; or, with finish set, a finish pass over q_len rows (kv_len 0, no mask). */
 struct hcp_sweep_cell {
     int causal;
     int64_t q_len, kv_len;
+    enum hcp_finish_kind finish;
     int coarse; /* belongs to the coarse grid, which goes first */
     enum hcp_cell_state state;
     double ci_lo_ms, ci_hi_ms; /* of a cell measured now; else 0 */
@@ -50,6 +62,16 @@ void hcp_grid_free(struct hcp_grid *grid);
  * length, counted from the longest) first, each part shuffled by seed. */
 int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
                     struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err);
+/* Query lengths at which finish passes are measured, given the sweep's longest: powers
+ * of two from 512, and the longest itself, thinned to at most HCP_FINISH_LENS; where
+ * these are not two, a quarter of the longest as well. Ascending; their number. */
+enum { HCP_FINISH_LENS = 5 };
+size_t hcp_finish_lens(int64_t longest, int64_t lens[HCP_FINISH_LENS]);
+/* Puts finish passes after the coarse cells, where they come before the half that only
+ * refines (every plan needs them and they are short), and takes out those that were
+ * there. kinds: which the kernel needs, 1 << kind each. */
+int hcp_sweep_add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned kinds,
+                           struct hcp_err *err);
 /* Shuffles in place, the same way for the same seed on every machine. */
 void hcp_shuffle(void *items, size_t n, size_t size, uint64_t seed);
 

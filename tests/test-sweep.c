@@ -150,6 +150,64 @@ static void areas(void **state)
     assert_true(hcp_cell_area(1, 65536, 65536) == 65536.0 * 65537 / 2);
 }
 
+static void finish_lengths(void **state)
+{
+    static const struct {
+        int64_t longest;
+        size_t n;
+        int64_t lens[HCP_FINISH_LENS];
+    } cases[] = {{65536, 5, {512, 2048, 8192, 16384, 65536}},
+                 {16384, 5, {512, 1024, 4096, 8192, 16384}},
+                 {5000, 5, {512, 1024, 2048, 4096, 5000}},
+                 {1024, 2, {512, 1024}},
+                 {512, 2, {128, 512}},
+                 {64, 2, {16, 64}},
+                 {3, 1, {3}},
+                 {1, 1, {1}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t lens[HCP_FINISH_LENS];
+        assert_int_equal(hcp_finish_lens(cases[i].longest, lens), cases[i].n);
+        for (size_t k = 0; k < cases[i].n; k++)
+            assert_int_equal(lens[k], cases[i].lens[k]);
+    }
+}
+
+/* Finish passes lie between the coarse half and the other, once, whatever was there. */
+static void finish_cells(void **state)
+{
+    struct hcp_grid g;
+    struct hcp_sweep_cell *cells = NULL;
+    size_t n = 0, blocks, coarse = 0;
+    const unsigned both = 1u << HCP_FINISH_STORE | 1u << HCP_FINISH_MERGE;
+    (void)state;
+    assert_int_equal(hcp_grid_preset(128, 4096, 1, &g, NULL), HCP_OK);
+    assert_int_equal(hcp_sweep_cells(&g, 1, &cells, &blocks, NULL), HCP_OK);
+    for (size_t i = 0; i < blocks; i++)
+        coarse += cells[i].coarse != 0;
+    n = blocks;
+    for (int twice = 0; twice < 2; twice++) {
+        assert_int_equal(hcp_sweep_add_finishes(&cells, &n, both, NULL), HCP_OK);
+        assert_int_equal(n, blocks + 8); /* 512 1K 2K 4K */
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(cells[i].finish != HCP_FINISH_NONE,
+                             i >= coarse && i < coarse + 8);
+        assert_int_equal(cells[coarse].q_len, 512);
+        assert_int_equal(cells[coarse + 3].q_len, 4096);
+        assert_int_equal(cells[coarse + 3].finish, HCP_FINISH_STORE);
+        assert_int_equal(cells[coarse + 7].finish, HCP_FINISH_MERGE);
+    }
+    assert_int_equal(hcp_sweep_add_finishes(&cells, &n, 1u << HCP_FINISH_MERGE, NULL),
+                     HCP_OK);
+    assert_int_equal(n, blocks + 4);
+    assert_int_equal(hcp_sweep_add_finishes(&cells, &n, 0, NULL), HCP_OK);
+    assert_int_equal(n, blocks);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(cells[i].finish, HCP_FINISH_NONE);
+    free(cells);
+    hcp_grid_free(&g);
+}
+
 static void slugs(void **state)
 {
     static const struct {
@@ -224,10 +282,11 @@ static void duty_cycle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(preset_grid), cmocka_unit_test(length_lists),
-        cmocka_unit_test(order),       cmocka_unit_test(estimates),
-        cmocka_unit_test(costs),       cmocka_unit_test(areas),
-        cmocka_unit_test(slugs),       cmocka_unit_test(durations),
+        cmocka_unit_test(preset_grid),    cmocka_unit_test(length_lists),
+        cmocka_unit_test(order),          cmocka_unit_test(estimates),
+        cmocka_unit_test(finish_lengths), cmocka_unit_test(finish_cells),
+        cmocka_unit_test(costs),          cmocka_unit_test(areas),
+        cmocka_unit_test(slugs),          cmocka_unit_test(durations),
         cmocka_unit_test(duty_cycle),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
