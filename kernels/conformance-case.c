@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/bounds.h"
 #include "kernels/conformance-case.h"
 #include "kernels/dtype.h"
 #include "kernels/randn.h"
@@ -190,7 +191,7 @@ static int compare_row(cf_context *c, const run_state *s, int64_t n, double *o,
         lse = top + log(a + b);
     }
 
-    double excess = cf_lse_excess(got_lse, lse);
+    double excess = hcp_lse_excess(got_lse, lse);
     out->lse_error = excess > out->lse_error ? excess : out->lse_error;
     if (excess > 1)
         cf_fail(out, "batch %lld head %lld row %lld: L is %.9g, should be %.9g",

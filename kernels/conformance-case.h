@@ -72,8 +72,6 @@ double *cf_reference_scratch(cf_context *c, const hcp_attn_problem *p);
 
 /* Bound of kernels' relative Frobenius error for a dtype and kind of inputs. */
 double cf_o_bound(int32_t dtype, cf_inputs kind);
-/* |L - ref| over its bound; 0 if both are -inf, infinite if one is or any is NaN. */
-double cf_lse_excess(double lse, double ref);
 
 /* Writes the case's name. */
 void cf_name(const cf_spec *spec, char *text, size_t size);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/bounds.h"
 #include "kernels/conformance-case.h"
 #include "kernels/dtype.h"
 #include "kernels/reference.h"
@@ -42,7 +43,7 @@ static void compare_last_head(const hcp_attn_problem *p, void *const host[5],
             error += e * e;
             total += o[d] * o[d];
         }
-        double excess = cf_lse_excess(got_lse[i], lse);
+        double excess = hcp_lse_excess(got_lse[i], lse);
         out->lse_error = excess > out->lse_error ? excess : out->lse_error;
         if (excess > 1)
             cf_fail(out, "last head, row %lld: L is %.9g, should be %.9g", (long long)i,

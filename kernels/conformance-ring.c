@@ -3,16 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/bounds.h"
 #include "kernels/conformance-case.h"
 #include "kernels/dtype.h"
 #include "kernels/randn.h"
 #include "kernels/reference.h"
 
 enum { MAX_BLOCKS = 64, COMPARE_ROWS = 400 };
-
-/* Below this, rounding of O itself to fp32 at every step is what is seen, not the
- * kernel: a single pass may then be better by luck than the bound allows for. */
-static const double ROUNDING = 0x1p-23;
 
 typedef struct ring_state {
     const cf_ring *ring;
@@ -129,7 +126,7 @@ static int compare(cf_context *c, ring_state *s, hcp_conformance_case *out)
             single += one * one;
             total += o[d] * o[d];
         }
-        double excess = cf_lse_excess(ring_lse(s, b, h, i), lse);
+        double excess = hcp_lse_excess(ring_lse(s, b, h, i), lse);
         out->lse_error = excess > out->lse_error ? excess : out->lse_error;
         if (excess > 1)
             cf_fail(out, "head %lld row %lld: L is %.9g, should be %.9g", (long long)h,
@@ -142,14 +139,16 @@ static int compare(cf_context *c, ring_state *s, hcp_conformance_case *out)
     int rc = hcp_attention_probe(c->provider, c->device, &part, &support);
     if (rc)
         return cf_check(c, rc, "query");
-    double factor = support.caps & HCP_CAP_OUT_FP32 || p->dtype == HCP_FP32 ? 1.5 : 3;
+    int fp32 = support.caps & HCP_CAP_OUT_FP32 || p->dtype == HCP_FP32;
     single = sqrt(single / total);
+    double bound = hcp_blocks_o_bound(single, fp32, 1);
     out->o_error = sqrt(ring / total);
     out->rows_compared = rows;
-    if (!(out->o_error <= factor * single + ROUNDING))
+    if (!(out->o_error <= bound))
         cf_fail(out,
-                "in blocks O is off by %.2e, more than %g times the single pass's %.2e",
-                out->o_error, factor, single);
+                "in blocks O is off by %.2e, more than the %.2e that the single pass's "
+                "%.2e allows",
+                out->o_error, bound, single);
     return HCP_RC_OK;
 }
 

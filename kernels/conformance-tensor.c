@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/bounds.h"
 #include "kernels/conformance-case.h"
 #include "kernels/dtype.h"
 #include "kernels/randn.h"
@@ -178,16 +179,8 @@ double *cf_reference_scratch(cf_context *c, const hcp_attn_problem *p)
 
 double cf_o_bound(int32_t dtype, cf_inputs kind)
 {
-    double bound = dtype == HCP_BF16 ? 4e-3 : dtype == HCP_FP16 ? 5e-4 : 2e-5;
+    double bound = hcp_o_bound(dtype);
     return kind == CF_NORMAL ? bound : bound + 0x1p-22 * CF_FAR_SCORE;
-}
-
-double cf_lse_excess(double lse, double ref)
-{
-    if (lse == ref)
-        return 0;
-    double excess = fabs(lse - ref) / (1e-4 + 1e-5 * fabs(ref));
-    return excess < INFINITY ? excess : INFINITY; /* NaN, too */
 }
 
 void cf_name(const cf_spec *spec, char *text, size_t size)

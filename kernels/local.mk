@@ -15,7 +15,7 @@ kernels_libhcpkernels_la_SOURCES = \
 	kernels/reference.c kernels/reference.h \
 	kernels/conformance.c kernels/conformance.h kernels/conformance-case.c \
 	kernels/conformance-case.h kernels/conformance-tensor.c \
-	kernels/conformance-ring.c kernels/conformance-huge.c \
+	kernels/conformance-ring.c kernels/conformance-huge.c kernels/bounds.h \
 	kernels/runtime-cpu.c kernels/runtime.h kernels/provider.h
 kernels_libhcpkernels_la_CFLAGS = $(AM_CFLAGS) $(BLAS_CFLAGS)
 kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) $(LIBM)
