@@ -16,7 +16,11 @@
  * With NCCL these calls only queue work on streams (so a whole pass can be queued ahead);
  * with MPI a thread of the transport moves the data while the caller computes, and wait()
  * blocks. All return HCP_OK or fill err. Every wait goes on until the transport's
- * deadline, an error, or hcp_transport_cancel().
+ * deadline, an error, or hcp_transport_cancel(). Messages name ranks by their number in
+ * MPI_COMM_WORLD. After any failure only hcp_transport_close() may follow.
+ *
+ * "mpi" wants MPI_THREAD_MULTIPLE: its thread is inside MPI while the caller may be in a
+ * barrier of its own.
  */
 #ifndef HCP_TRANSPORT_H
 #define HCP_TRANSPORT_H
@@ -32,6 +36,7 @@ struct hcp_transport_config {
     MPI_Comm comm;       /* of the ring's ranks, in ring order, the caller's to free */
     const hcp_runtime *runtime; /* where the buffers are; nccl: CUDA only. mpi stages
                                    device memory through the host */
+    int32_t ordinal;     /* of the device in runtime, already selected by the caller */
     int32_t sm_count;    /* SMs this process can use: bounds NCCL's blocks; 0 unknown */
     double timeout_s;    /* longest wait for a neighbour */
 };

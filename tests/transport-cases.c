@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/transport-cases.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_PIECES = 4, MAX_SLOTS = 3, MAX_RANKS = 64, GUARD = 16 };
+
+static int points, failures;
+
+/* A test point that holds if it does on every rank; `why` of the lowest other rank. */
+__attribute__((format(printf, 4, 5))) static int all_ok(const struct transport_world *w,
+                                                        int pass, const char *why,
+                                                        const char *format, ...)
+{
+    int bad = pass ? w->size : w->rank, lowest;
+    char text[1200] = "";
+    snprintf(text, sizeof text, "%s", why ? why : "");
+    MPI_Allreduce(&bad, &lowest, 1, MPI_INT, MPI_MIN, w->comm);
+    if (lowest < w->size)
+        MPI_Bcast(text, sizeof text, MPI_CHAR, lowest, w->comm);
+    points++;
+    failures += lowest < w->size;
+    if (w->rank == 0) {
+        va_list args;
+        printf("%sok %d - ", lowest < w->size ? "not " : "", points);
+        va_start(args, format);
+        vprintf(format, args);
+        va_end(args);
+        printf("\n");
+        if (lowest < w->size)
+            printf("# rank %d: %s\n", lowest, text);
+        fflush(stdout);
+    }
+    return lowest == w->size;
+}
+
+int transport_cases_done(const struct transport_world *w)
+{
+    if (w->rank == 0)
+        printf("1..%d\n", points);
+    return failures != 0;
+}
+
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static int64_t below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(next(state) % (uint64_t)n);
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void sleep_ms(double ms)
+{
+    usleep((useconds_t)(1e3 * ms));
+}
+
+/* ---- data ---------------------------------------------------------------- */
+
+static void fill(unsigned char *to, int64_t bytes, uint64_t seed)
+{
+    int64_t i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t x = next(&seed);
+        memcpy(to + i, &x, 8);
+    }
+    for (uint64_t x = next(&seed); i < bytes; i++, x >>= 8)
+        to[i] = (unsigned char)x;
+}
+
+/* First byte that differs; -1: none. */
+static int64_t differs(const unsigned char *got, int64_t bytes, uint64_t seed)
+{
+    int64_t i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t x = next(&seed);
+        if (memcmp(got + i, &x, 8) != 0)
+            return i;
+    }
+    for (uint64_t x = next(&seed); i < bytes; i++, x >>= 8)
+        if (got[i] != (unsigned char)x)
+            return i;
+    return -1;
+}
+
+/* ---- passes -------------------------------------------------------------- */
+
+/* Same on all ranks: they draw it from the same seed. */
+struct plan {
+    uint64_t seed;
+    int slots;
+    int ahead; /* queue the whole pass, look at the data afterwards */
+    int n_pieces[MAX_RANKS];
+    int reach[MAX_RANKS]; /* ranks that the block of this one visits */
+    int64_t bytes[MAX_RANKS][MAX_PIECES];
+};
+
+static int64_t draw_bytes(uint64_t *rng, int size)
+{
+    switch (below(rng, 5)) {
+    case 0:
+        return 1 + below(rng, 3);
+    case 1:
+        return 1 + below(rng, 200);
+    case 2:
+        return 1 + below(rng, 70000);
+    case 3:
+        return 4096 * (1 + below(rng, 16));
+    default: /* several MB, fewer of them where more ranks share the memory */
+        return below(rng, size) ? 1 + below(rng, 300000) : 1 + below(rng, 6 << 20);
+    }
+}
+
+static void draw_plan(struct plan *plan, int size, uint64_t seed)
+{
+    uint64_t rng = seed;
+    plan->seed = next(&rng);
+    /* One buffer cannot pass blocks on where there are more than two ranks. */
+    plan->slots = size == 2 ? 1 + (int)below(&rng, 3) : 2 + (int)below(&rng, 2);
+    plan->ahead = (int)below(&rng, 2);
+    for (int r = 0; r < size; r++) {
+        plan->n_pieces[r] = 1 + (int)below(&rng, MAX_PIECES);
+        plan->reach[r] = below(&rng, 3) ? size - 1 : (int)below(&rng, size);
+        for (int p = 0; p < plan->n_pieces[r]; p++)
+            plan->bytes[r][p] = draw_bytes(&rng, size);
+    }
+}
+
+static uint64_t piece_seed(const struct plan *plan, int owner, int piece)
+{
+    return plan->seed + 977u * (uint64_t)owner + (uint64_t)piece;
+}
+
+/* Bytes that a block takes, a guard after every piece. */
+static int64_t block_bytes(const struct plan *plan, int owner)
+{
+    int64_t sum = 0;
+    for (int p = 0; p < plan->n_pieces[owner]; p++)
+        sum += plan->bytes[owner][p] + GUARD;
+    return sum;
+}
+
+struct buffer {
+    unsigned char *device, *host;
+};
+
+struct memory {
+    struct buffer own, slots[MAX_SLOTS];
+    unsigned char **copies; /* [step]: what was found, when a pass is queued ahead */
+    int64_t room;
+};
+
+static int memory_open(const struct transport_world *w, struct memory *m)
+{
+    memset(m, 0, sizeof *m);
+    m->room = MAX_PIECES * (int64_t)((6 << 20) + GUARD);
+    m->copies = calloc((size_t)w->size, sizeof *m->copies);
+    for (int i = 0; m->copies && i < w->size; i++)
+        if (w->runtime->host_alloc((void **)&m->copies[i], m->room) != HCP_RC_OK)
+            return 0;
+    for (int i = -1; i < MAX_SLOTS; i++) {
+        struct buffer *b = i < 0 ? &m->own : &m->slots[i];
+        if (w->runtime->alloc((void **)&b->device, m->room) != HCP_RC_OK ||
+            w->runtime->host_alloc((void **)&b->host, m->room) != HCP_RC_OK)
+            return 0;
+    }
+    return m->copies != NULL;
+}
+
+static void memory_close(const struct transport_world *w, struct memory *m)
+{
+    for (int i = 0; i < w->size; i++)
+        w->runtime->host_release(m->copies[i]);
+    free(m->copies);
+    for (int i = -1; i < MAX_SLOTS; i++) {
+        struct buffer *b = i < 0 ? &m->own : &m->slots[i];
+        w->runtime->release(b->device);
+        w->runtime->host_release(b->host);
+    }
+}
+
+static void lay_out(const struct plan *plan, int owner, unsigned char *at,
+                    struct hcp_message *pieces)
+{
+    for (int p = 0; p < plan->n_pieces[owner]; p++) {
+        pieces[p].data = at;
+        pieces[p].bytes = plan->bytes[owner][p];
+        at += plan->bytes[owner][p] + GUARD;
+    }
+}
+
+/* guarded: nobody has written between the pieces before. */
+static int check_block(const struct plan *plan, int owner, int step, int guarded,
+                       const unsigned char *host, char *why, size_t size)
+{
+    for (int p = 0; p < plan->n_pieces[owner]; p++) {
+        int64_t n = plan->bytes[owner][p];
+        int64_t bad = differs(host, n, piece_seed(plan, owner, p));
+        for (int g = 0; guarded && bad < 0 && g < GUARD; g++)
+            if (host[n + g] != 0xa5)
+                bad = n + g;
+        if (bad >= 0) {
+            snprintf(why, size, "step %d (block of %d) piece %d of %lld bytes: byte %lld",
+                     step, owner, p, (long long)n, (long long)bad);
+            return 0;
+        }
+        host += n + GUARD;
+    }
+    return 1;
+}
+
+static int check_times(hcp_transport *t, const struct hcp_transfer *f, int step,
+                       double total_ms, char *why, size_t size)
+{
+    struct hcp_transfer_times at;
+    int good = hcp_transport_times(t, step, &at) == HCP_OK;
+    if (f->receive)
+        good &= at.receive_from_ms >= 0 && at.receive_from_ms <= at.receive_to_ms &&
+                at.receive_to_ms <= total_ms;
+    else
+        good &= isnan(at.receive_from_ms) && isnan(at.receive_to_ms);
+    if (f->send)
+        good &= at.send_from_ms >= 0 && at.send_from_ms <= at.send_to_ms &&
+                at.send_to_ms <= total_ms;
+    else
+        good &= isnan(at.send_from_ms) && isnan(at.send_to_ms);
+    if (!good)
+        snprintf(why, size, "times of step %d: %g %g %g %g of %g ms", step,
+                 at.receive_from_ms, at.receive_to_ms, at.send_from_ms, at.send_to_ms,
+                 total_ms);
+    return good;
+}
+
+struct pass {
+    struct hcp_transfer transfers[MAX_RANKS];
+    struct hcp_message pieces[MAX_RANKS][MAX_PIECES];
+    int owner[MAX_RANKS];
+    int guarded[MAX_RANKS]; /* first block in its buffer */
+};
+
+static void make_pass(const struct transport_world *w, const struct plan *plan,
+                      const struct memory *m, struct pass *pass)
+{
+    int received = 0;
+    memset(pass, 0, sizeof *pass);
+    for (int k = 0; k < w->size; k++) {
+        struct hcp_transfer *f = &pass->transfers[k];
+        int owner = pass->owner[k] = (w->rank + w->size - k) % w->size;
+        f->receive = k > 0 && plan->reach[owner] >= k;
+        f->send = plan->reach[owner] > k && k < w->size - 1;
+        pass->guarded[k] = received < plan->slots;
+        f->slot = f->receive ? received++ % plan->slots : -1;
+        f->pieces = pass->pieces[k];
+        f->n_pieces = plan->n_pieces[owner];
+        lay_out(plan, owner, f->slot < 0 ? m->own.device : m->slots[f->slot].device,
+                pass->pieces[k]);
+    }
+}
+
+static int put_own(const struct transport_world *w, const struct plan *plan,
+                   const struct memory *m, void *stream)
+{
+    unsigned char *at = m->own.host;
+    for (int p = 0; p < plan->n_pieces[w->rank]; p++) {
+        fill(at, plan->bytes[w->rank][p], piece_seed(plan, w->rank, p));
+        at += plan->bytes[w->rank][p];
+        memset(at, 0xa5, GUARD);
+        at += GUARD;
+    }
+    int rc = w->runtime->to_device(m->own.device, m->own.host, block_bytes(plan, w->rank),
+                                   stream);
+    int64_t largest = 0;
+    for (int r = 0; r < w->size; r++)
+        if (block_bytes(plan, r) > largest)
+            largest = block_bytes(plan, r);
+    for (int s = 0; rc == HCP_RC_OK && s < plan->slots; s++)
+        rc = w->runtime->fill(m->slots[s].device, 0xa5, largest, stream);
+    return rc == HCP_RC_OK;
+}
+
+/* One step of the pass as the executor does it. rng: of this rank alone. */
+static int do_step(const struct transport_world *w, hcp_transport *t,
+                   const struct plan *plan, struct memory *m, const struct pass *pass,
+                   int k, void *stream, uint64_t *rng, char *why, size_t size)
+{
+    const struct hcp_transfer *f = &pass->transfers[k];
+    int owner = pass->owner[k], there = f->receive || k == 0, rc = HCP_OK;
+    unsigned char *device = f->slot < 0 ? m->own.device : m->slots[f->slot].device;
+    struct hcp_err err = {0};
+    for (int p = 0; f->receive && p < f->n_pieces && rc == HCP_OK; p++)
+        rc = hcp_transport_wait(t, k, p, stream, &err);
+    if (rc == HCP_OK && !plan->ahead && below(rng, 4) == 0)
+        sleep_ms(0.3 * (double)below(rng, 10));
+    if (rc == HCP_OK && there) {
+        int64_t bytes = block_bytes(plan, owner);
+        int copied = plan->ahead
+                         ? w->runtime->to_host_async(m->copies[k], device, bytes, stream)
+                         : w->runtime->to_host(m->copies[k], device, bytes, stream);
+        if (copied != HCP_RC_OK) {
+            snprintf(why, size, "copy: %s", w->runtime->last_error());
+            return 0;
+        }
+        if (!plan->ahead &&
+            !check_block(plan, owner, k, pass->guarded[k], m->copies[k], why, size))
+            return 0;
+    }
+    if (rc == HCP_OK)
+        rc = hcp_transport_done(t, k, stream, &err);
+    if (rc != HCP_OK)
+        snprintf(why, size, "step %d: %s", k, err.text);
+    return rc == HCP_OK;
+}
+
+static int run_pass(const struct transport_world *w, hcp_transport *t,
+                    const struct plan *plan, struct memory *m, void *start, void *stream,
+                    uint64_t *rng, char *why, size_t size)
+{
+    struct pass pass;
+    struct hcp_err err = {0};
+    make_pass(w, plan, m, &pass);
+    if (!put_own(w, plan, m, stream) ||
+        w->runtime->event_record(start, stream) != HCP_RC_OK) {
+        snprintf(why, size, "own block: %s", w->runtime->last_error());
+        return 0;
+    }
+    double began = now_s();
+    if (hcp_transport_begin(t, pass.transfers, w->size, start, &err) != HCP_OK) {
+        snprintf(why, size, "begin: %s", err.text);
+        return 0;
+    }
+    for (int k = 0; k < w->size; k++)
+        if (!do_step(w, t, plan, m, &pass, k, stream, rng, why, size))
+            return 0;
+    if (hcp_transport_end(t, &err) != HCP_OK || w->runtime->sync(stream) != HCP_RC_OK) {
+        snprintf(why, size, "end: %s", err.text);
+        return 0;
+    }
+    double total_ms = 1e3 * (now_s() - began) + 1e3; /* two clocks on a GPU */
+    for (int k = 0; k < w->size; k++) {
+        if (plan->ahead && (pass.transfers[k].receive || k == 0) &&
+            !check_block(plan, pass.owner[k], k, pass.guarded[k], m->copies[k], why,
+                         size))
+            return 0;
+        if (!check_times(t, &pass.transfers[k], k, total_ms, why, size))
+            return 0;
+    }
+    return 1;
+}
+
+static hcp_transport *open_transport(const struct transport_world *w, double timeout_s,
+                                     char *why, size_t size)
+{
+    const struct hcp_transport_config config = {.name = w->name,
+                                                .comm = w->comm,
+                                                .runtime = w->runtime,
+                                                .ordinal = w->ordinal,
+                                                .sm_count = w->sm_count,
+                                                .timeout_s = timeout_s};
+    hcp_transport *t = NULL;
+    struct hcp_err err = {0};
+    if (hcp_transport_open(&config, &t, &err) != HCP_OK)
+        snprintf(why, size, "%s", err.text);
+    return t;
+}
+
+void transport_cases_passes(const struct transport_world *w, int n_passes)
+{
+    char why[1200] = "";
+    struct memory m;
+    void *start = NULL, *stream = NULL;
+    hcp_transport *t = open_transport(w, 30, why, sizeof why);
+    if (!all_ok(w, t != NULL, why, "%s: %d ranks open", w->name, w->size))
+        return;
+    if (w->rank == 0)
+        printf("# %s %s\n", hcp_transport_name(t), hcp_transport_version(t));
+    all_ok(w, strcmp(hcp_transport_name(t), w->name) == 0 && *hcp_transport_version(t),
+           hcp_transport_version(t), "it says what it is");
+    int good = memory_open(w, &m) && w->runtime->stream_create(&stream) == HCP_RC_OK &&
+               w->runtime->event_create(&start) == HCP_RC_OK;
+    all_ok(w, good, w->runtime->last_error(), "memory");
+    uint64_t rng = 1000 + (uint64_t)w->rank;
+    for (int i = 0; good && i < n_passes; i++) {
+        struct plan plan;
+        draw_plan(&plan, w->size, 42u + (uint64_t)i);
+        good = run_pass(w, t, &plan, &m, start, stream, &rng, why, sizeof why);
+        if (!good)
+            snprintf(why + strlen(why), sizeof why - strlen(why), " (pass %d)", i);
+    }
+    struct hcp_err err = {0};
+    all_ok(w, good, why, "%d ranks, %d passes: every byte arrives", w->size, n_passes);
+    all_ok(w, hcp_transport_check(t, &err) == (good ? HCP_OK : HCP_FAILED), err.text,
+           "nothing wrong in the background");
+    hcp_transport_close(t);
+    w->runtime->event_destroy(start);
+    w->runtime->stream_destroy(stream);
+    memory_close(w, &m);
+}
+
+/* ---- one block between two ranks ------------------------------------------ */
+
+/* Blocks go to the next rank only, one piece each, from and to these. */
+struct hop {
+    struct hcp_message out, in;
+    struct hcp_transfer transfers[2];
+};
+
+static void make_hop(struct hop *h, void *out, int64_t out_bytes, void *in,
+                     int64_t in_bytes)
+{
+    memset(h, 0, sizeof *h);
+    h->out.data = out;
+    h->out.bytes = out_bytes;
+    h->in.data = in;
+    h->in.bytes = in_bytes;
+    h->transfers[0].slot = -1;
+    h->transfers[0].send = out_bytes > 0;
+    h->transfers[0].pieces = &h->out;
+    h->transfers[0].n_pieces = 1;
+    h->transfers[1].receive = in_bytes > 0;
+    h->transfers[1].pieces = &h->in;
+    h->transfers[1].n_pieces = 1;
+}
+
+static int run_hop(hcp_transport *t, const struct hop *h, void *start,
+                   struct hcp_err *err)
+{
+    int rc = hcp_transport_begin(t, h->transfers, 2, start, err);
+    if (rc == HCP_OK)
+        rc = hcp_transport_done(t, 0, NULL, err);
+    if (rc == HCP_OK && h->transfers[1].receive)
+        rc = hcp_transport_wait(t, 1, 0, NULL, err);
+    if (rc == HCP_OK)
+        rc = hcp_transport_done(t, 1, NULL, err);
+    return rc == HCP_OK ? hcp_transport_end(t, err) : rc;
+}
+
+/* Memory and events of the small cases. */
+struct small {
+    hcp_transport *t;
+    void *out, *in, *start;
+    char why[1200];
+};
+
+static int small_open(const struct transport_world *w, struct small *s, int64_t bytes,
+                      double timeout_s)
+{
+    memset(s, 0, sizeof *s);
+    s->t = open_transport(w, timeout_s, s->why, sizeof s->why);
+    return s->t && w->runtime->alloc(&s->out, bytes) == HCP_RC_OK &&
+           w->runtime->alloc(&s->in, bytes) == HCP_RC_OK &&
+           w->runtime->fill(s->out, 1, bytes, NULL) == HCP_RC_OK &&
+           w->runtime->event_create(&s->start) == HCP_RC_OK &&
+           w->runtime->event_record(s->start, NULL) == HCP_RC_OK;
+}
+
+static void small_close(const struct transport_world *w, struct small *s)
+{
+    MPI_Barrier(w->comm);
+    hcp_transport_close(s->t);
+    w->runtime->event_destroy(s->start);
+    w->runtime->release(s->out);
+    w->runtime->release(s->in);
+}
+
+void transport_cases_huge(const struct transport_world *w)
+{
+    enum { LAST = 3 };
+    const int64_t bytes = (INT64_C(1) << 31) + LAST;
+    struct small s;
+    struct hop h;
+    struct hcp_err err = {0};
+    unsigned char tail[LAST] = {0}, first = 0;
+    int good = small_open(w, &s, bytes, 60);
+    make_hop(&h, s.out, w->rank == 0 ? bytes : 0, s.in, w->rank == 1 ? bytes : 0);
+    good = good && run_hop(s.t, &h, s.start, &err) == HCP_OK;
+    if (good && w->rank == 1) {
+        w->runtime->to_host(tail, (char *)s.in + bytes - LAST, LAST, NULL);
+        w->runtime->to_host(&first, s.in, 1, NULL);
+        good = first == 1 && tail[0] == 1 && tail[LAST - 1] == 1;
+    }
+    all_ok(w, good, *err.text ? err.text : s.why, "a message of %lld bytes",
+           (long long)bytes);
+    small_close(w, &s);
+}
+
+void transport_cases_silent(const struct transport_world *w)
+{
+    const double timeout_s = 0.5;
+    struct small s;
+    struct hcp_err err = {0}, again = {0};
+    char expected[96];
+    int last = w->size - 1, good = small_open(w, &s, 1000, timeout_s);
+    double began = now_s();
+    if (good && w->rank != last) {
+        struct hop h;
+        /* The silence of the last one meets rank 0 alone. */
+        make_hop(&h, s.out, w->rank == last - 1 && w->rank ? 0 : 1000, s.in, 1000);
+        int rc = run_hop(s.t, &h, s.start, &err);
+        double took = now_s() - began;
+        snprintf(expected, sizeof expected, "no data from rank %d for 0.5 s (step 1)",
+                 last);
+        if (w->rank == 0)
+            good = rc == HCP_FAILED && strcmp(err.text, expected) == 0 && took > 0.4 &&
+                   took < 3 && hcp_transport_check(s.t, &again) == HCP_FAILED &&
+                   strcmp(again.text, err.text) == 0;
+        else
+            good = rc == HCP_OK;
+        snprintf(s.why, sizeof s.why, "%g s: %s", took, err.text);
+    }
+    all_ok(w, good, s.why, "a rank that never begins is named in time");
+    memset(&err, 0, sizeof err);
+    if (w->rank == 0)
+        good = hcp_transport_wait(s.t, 1, 0, NULL, &err) == HCP_FAILED &&
+               strcmp(err.text, expected) == 0;
+    all_ok(w, good, err.text, "and again by every later call");
+    small_close(w, &s);
+}
+
+void transport_cases_untaken(const struct transport_world *w)
+{
+    const int64_t bytes = 8 << 20; /* more than MPI takes without a receiver */
+    struct small s;
+    struct hcp_err err = {0};
+    int good = small_open(w, &s, bytes, 0.5);
+    if (good && w->rank == 0) {
+        struct hop h;
+        make_hop(&h, s.out, bytes, s.in, 0);
+        good = run_hop(s.t, &h, s.start, &err) == HCP_FAILED &&
+               strcmp(err.text, "rank 1 took no data for 0.5 s (step 0)") == 0;
+    }
+    all_ok(w, good, err.text, "a rank that takes nothing is named in time");
+    small_close(w, &s);
+}
+
+static void *cancel_soon(void *t)
+{
+    sleep_ms(200);
+    hcp_transport_cancel(t);
+    return NULL;
+}
+
+void transport_cases_cancel(const struct transport_world *w)
+{
+    struct small s;
+    struct hcp_err err = {0};
+    int good = small_open(w, &s, 1000, 30);
+    double began = now_s();
+    if (good && w->rank == 0) {
+        struct hop h;
+        pthread_t thread;
+        make_hop(&h, s.out, 0, s.in, 1000);
+        pthread_create(&thread, NULL, cancel_soon, s.t);
+        good = run_hop(s.t, &h, s.start, &err) == HCP_FAILED &&
+               strstr(err.text, "cancelled") && now_s() - began < 3;
+        pthread_join(thread, NULL);
+    }
+    all_ok(w, good, err.text, "cancel ends a wait");
+    small_close(w, &s);
+}
+
+void transport_cases_mismatch(const struct transport_world *w, int64_t bytes,
+                              int64_t delta)
+{
+    struct small s;
+    struct hcp_err err = {0};
+    int last = w->size - 1, good = small_open(w, &s, 2 * bytes, 5);
+    struct hop h;
+    make_hop(&h, s.out, w->rank == last ? bytes + delta : 0, s.in,
+             w->rank == 0 ? bytes : 0);
+    if (good) {
+        int rc = run_hop(s.t, &h, s.start, &err);
+        char who[32];
+        snprintf(who, sizeof who, "rank %d sent ", last);
+        if (w->rank == 0)
+            good = rc == HCP_FAILED && strstr(err.text, who) &&
+                   strstr(err.text, "expected") && strstr(err.text, "same plan");
+    }
+    all_ok(w, good, err.text, "%lld bytes where %lld are expected: %s",
+           (long long)(bytes + delta), (long long)bytes, w->rank == 0 ? err.text : "");
+    small_close(w, &s);
+}
+
+/* begin() with these transfers fails with this in its text. */
+static void refuse(const struct transport_world *w, const struct hop *h, int32_t n_steps,
+                   const char *text)
+{
+    struct small s;
+    struct hcp_err err = {0};
+    int good =
+        small_open(w, &s, 64, 5) &&
+        hcp_transport_begin(s.t, h->transfers, n_steps, s.start, &err) == HCP_FAILED &&
+        strstr(err.text, text);
+    all_ok(w, good, err.text, "refused: %s", text);
+    small_close(w, &s);
+}
+
+void transport_cases_refused(const struct transport_world *w)
+{
+    char data[64], why[1200] = "";
+    struct hop h;
+    struct transport_world other = *w;
+    if (w->rank == w->size - 1)
+        other.name = "pigeon";
+    hcp_transport *t = open_transport(&other, 5, why, sizeof why);
+    all_ok(w,
+           !t && strcmp(why, "unknown transport 'pigeon'; there are mpi and nccl") == 0,
+           why, "a rank that cannot open: all fail with its text");
+    t = open_transport(w, 0, why, sizeof why);
+    all_ok(w, !t && strstr(why, "time-out"), why, "refused: a time-out of 0");
+    make_hop(&h, data, 64, data, 64);
+    h.transfers[0].receive = 1;
+    refuse(w, &h, 2, "step 0: the own block is not received");
+    make_hop(&h, data, 64, data, 64);
+    h.transfers[1].slot = -1;
+    refuse(w, &h, 2, "step 1: received into no buffer");
+    make_hop(&h, data, 64, data, 64);
+    h.in.bytes = 0;
+    refuse(w, &h, 2, "step 1 piece 0: no data");
+    make_hop(&h, data, 64, data, 0);
+    h.transfers[1].send = 1;
+    refuse(w, &h, 2, "step 1: a block that is not received cannot be sent");
+    refuse(w, &h, 0, "a pass of 0 steps");
+}
