@@ -55,7 +55,7 @@ static int teardown(void **state)
     return system(command);
 }
 
-static struct hcp_cell make_cell(int64_t q, int64_t kv, double ms)
+static inline struct hcp_cell make_cell(int64_t q, int64_t kv, double ms)
 {
     struct hcp_cell c;
 
@@ -70,20 +70,20 @@ static struct hcp_cell make_cell(int64_t q, int64_t kv, double ms)
     return c;
 }
 
-static void put(hcp_db *to, const struct hcp_cell *c)
+static inline void put(hcp_db *to, const struct hcp_cell *c)
 {
     if (hcp_db_put_cell(to, c, &err))
         fail_msg("%s", err.text);
 }
 
-static int count_cell(const struct hcp_cell *c, void *ctx)
+static inline int count_cell(const struct hcp_cell *c, void *ctx)
 {
     (void)c;
     ++*(int *)ctx;
     return 0;
 }
 
-static int count(hcp_db *d, const struct hcp_filter *f)
+static inline int count(hcp_db *d, const struct hcp_filter *f)
 {
     int n = 0;
 

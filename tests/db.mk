@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 if HAVE_CMOCKA
-check_PROGRAMS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli
-TESTS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli
+check_PROGRAMS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli \
+	tests/test-db-rows tests/test-link
+TESTS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli \
+	tests/test-db-rows tests/test-link
 tests_test_db_SOURCES = tests/test-db.c tests/db-fixture.h
 tests_test_db_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_test_db_LDADD = db/libhcpdb.la $(CMOCKA_LIBS) $(SQLITE_LIBS)
 tests_test_db_merge_SOURCES = tests/test-db-merge.c tests/db-fixture.h
 tests_test_db_merge_CFLAGS = $(tests_test_db_CFLAGS)
 tests_test_db_merge_LDADD = $(tests_test_db_LDADD)
+tests_test_db_rows_SOURCES = tests/test-db-rows.c tests/db-fixture.h
+tests_test_db_rows_CFLAGS = $(tests_test_db_CFLAGS)
+tests_test_db_rows_LDADD = $(tests_test_db_LDADD)
+tests_test_link_SOURCES = tests/test-link.c tests/db-fixture.h
+tests_test_link_CFLAGS = $(tests_test_db_CFLAGS)
+tests_test_link_LDADD = $(tests_test_db_LDADD) $(LIBM)
 tests_test_db_open_SOURCES = tests/test-db-open.c
 tests_test_db_open_CFLAGS = $(tests_test_db_CFLAGS)
 tests_test_db_open_LDADD = $(tests_test_db_LDADD)
