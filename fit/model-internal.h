@@ -10,6 +10,8 @@
  *           s_min, s_max of the causal squares (0s: none)    in tokens
  *   error   n x 3: up to this time in ms, lo, hi (relative); the last row is for
  *           anything longer
+ *   finish  store f, store b, merge f, merge b: a finish pass over q rows takes
+ *           f + b q ms; absent: 0
  * "lut" also:
  *   q, kv   axes in tokens, ascending; ms[q][kv]; known[q][kv] 1 = measured, 0 =
  *           filled in by the fit
@@ -114,6 +116,7 @@ struct hcp_model {
     struct hcp_error_row error[HCP_ERROR_ROWS_MAX];
     int n_error;
 
+    double finish[2][2]; /* [merge] f, b: ms, ms a row */
     int has_full, has_square;
     /* lut */
     struct hcp_axis q, kv;

@@ -89,6 +89,14 @@ static int read_common(hcp_model *m, const struct hcp_named_array *arrays, size_
             !(e->hi >= 0 && e->hi < 100))
             return damaged(&m->row, "error", "has a value out of range", err);
     }
+    a = find(arrays, n, "finish");
+    if (a && a->n != 4)
+        return damaged(&m->row, "finish", "has a wrong size", err);
+    for (int i = 0; a && i < 4; i++) {
+        m->finish[i / 2][i % 2] = a->v[i];
+        if (!(a->v[i] >= 0 && a->v[i] <= MS_MAX))
+            return damaged(&m->row, "finish", "has a value out of range", err);
+    }
     return HCP_OK;
 }
 
@@ -343,6 +351,12 @@ void hcp_model_free(hcp_model *m)
 const struct hcp_model_row *hcp_model_row(const hcp_model *m)
 {
     return &m->row;
+}
+
+double hcp_model_finish_ms(const hcp_model *m, int merge, int64_t q_len)
+{
+    const double *line = m->finish[merge != 0];
+    return q_len > 0 ? line[0] + line[1] * (double)q_len : 0.0;
 }
 
 int64_t hcp_model_tile_q(const hcp_model *m)

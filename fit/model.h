@@ -34,6 +34,12 @@ const struct hcp_model_row *hcp_model_row(const hcp_model *model);
 double hcp_model_block_ms(const hcp_model *model, int causal, int64_t q_len,
                           int64_t kv_len, hcp_model_source *source);
 
+/* Time in ms of the pass that brings a kernel's partial result for q_len rows into the
+ * executor's fp32 state: storing it (merge 0, the first block) or merging it (1, later
+ * ones). 0 for no rows, for a kernel that accumulates by itself, and where it was not
+ * measured; non-decreasing in q_len. Not part of hcp_model_block_ms(). */
+double hcp_model_finish_ms(const hcp_model *model, int merge, int64_t q_len);
+
 /* Relative error bar at that block: time is in [t*(1-lo), t*(1+hi)] with about 90 %
  * confidence, from held-out errors (wider outside the hull). */
 void hcp_model_error(const hcp_model *model, int causal, int64_t q_len, int64_t kv_len,

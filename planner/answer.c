@@ -178,16 +178,26 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
     }
 }
 
-/* W / sum of v, v the larger of the throughput on the whole sequence and in this plan:
+static int has_finish(const struct problem *p)
+{
+    for (size_t r = 0; r < p->n; r++)
+        if (hcp_model_finish_ms(problem_model(p, r), 0, 1) > 0 ||
+            hcp_model_finish_ms(problem_model(p, r), 1, 1) > 0)
+            return 1;
+    return 0;
+}
+
+/* W / sum of v, busy being kernel times and v the larger of the throughput on the whole sequence and in this plan:
  * then no rank does more than v * makespan, so the bound never exceeds the makespan
  * (but for rounding, which the last line removes). */
-static double bound(const struct problem *p, const struct scratch *s, double makespan)
+static double bound(const struct problem *p, const struct scratch *s,
+                    const double *busy, double makespan)
 {
     double area = (double)p->seq_len, sum = 0, ms;
 
     area = p->causal ? area * (area + 1) / 2 : area * area;
     for (size_t r = 0; r < p->n; r++) {
-        double v = s->plan_busy[r] > 0 ? (double)s->areas[r] / s->plan_busy[r] : 0;
+        double v = busy[r] > 0 ? (double)s->areas[r] / busy[r] : 0;
 
         sum += v > s->whole[r] ? v : s->whole[r];
     }
@@ -259,7 +269,9 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
                                      plan->segments, s->areas);
     fill_ranks(p, s, tokens, plan);
     cost_areas(p, tokens, s->areas);
-    plan->bound_ms = bound(p, s, score.ms);
+    if (has_finish(p))
+        eval_kernels(p, s, tokens);
+    plan->bound_ms = bound(p, s, has_finish(p) ? s->busy : s->plan_busy, score.ms);
     fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
 
     plan->even_ms = known(p, a->even);

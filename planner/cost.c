@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/geometry.h"
 #include "planner/plan.h"
 
 /* Stripe t of a rank with len tokens: the first len % stripes stripes hold one more.
@@ -31,38 +32,113 @@ double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
 
     if (source)
         weaken(source, from);
-    return ms;
+    return p->kernel_only ? ms : ms + hcp_model_finish_ms(model, 0, len);
+}
+
+double cost_call(const struct problem *p, const hcp_model *model, int64_t q_len,
+                 int64_t kv_len, uint8_t *source)
+{
+    hcp_model_source from;
+    double ms = hcp_model_block_ms(model, 0, q_len, kv_len, source ? &from : NULL);
+
+    if (source)
+        weaken(source, from);
+    return p->kernel_only ? ms : ms + hcp_model_finish_ms(model, 1, q_len);
+}
+
+int32_t cost_cuts(const struct problem *p, int64_t len, int64_t ends[MAX_SUB_BLOCKS])
+{
+    int64_t tiles = len / p->tile + (len % p->tile != 0);
+    int32_t n = tiles < p->sub_blocks ? (int32_t)tiles : p->sub_blocks; /* none empty */
+
+    for (int32_t i = 0; i < n; i++)
+        ends[i] = hcp_piece_cut(len, p->tile, n, i + 1);
+    return n;
+}
+
+double cost_send(const struct problem *p, int64_t len)
+{
+    int64_t tiles = len / p->tile + (len % p->tile != 0);
+    int64_t n = tiles < p->sub_blocks ? tiles : p->sub_blocks;
+
+    return (double)n * p->alpha_ms + p->token_ms * (double)len;
+}
+
+/* The one call of a block whose visible part is a rectangle (not striped under a causal
+ * mask); 0 if nothing is visible. */
+static int rectangle(const struct problem *p, int64_t own_len, int64_t kv_len, int earlier,
+                     int64_t *q, int64_t *kv)
+{
+    *q = own_len;
+    *kv = kv_len;
+    if (p->causal && p->layout == HCP_LAYOUT_ZIGZAG) {
+        /* A later rank's folds lie between ours: our back fold sees both of them, our
+         * front fold neither. An earlier rank's front fold lies before all of ours. */
+        if (earlier)
+            *kv = kv_len - kv_len / 2;
+        else
+            *q = own_len / 2;
+    } else if (p->causal && !earlier) {
+        *q = 0;
+    }
+    return *q > 0 && *kv > 0;
+}
+
+static int is_striped(const struct problem *p)
+{
+    return p->causal && p->layout == HCP_LAYOUT_STRIPED;
+}
+
+void cost_piece_calls(const struct problem *p, int64_t own_len, int64_t kv_len,
+                      int earlier, int64_t from, int64_t to,
+                      void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx)
+{
+    int64_t q, kv, rows = 0, keys = 0; /* a run of rows that see equally much */
+
+    if (!is_striped(p)) {
+        if (rectangle(p, own_len, kv_len, earlier, &q, &kv) && kv > from)
+            visit(ctx, q, (kv < to ? kv : to) - from);
+        return;
+    }
+    for (int32_t t = 0; t < p->stripes; t++) {
+        kv = stripe_start(kv_len, p->stripes, t + (earlier ? 1 : 0));
+        kv = (kv < to ? kv : to) - from;
+        if (kv != keys && rows > 0 && keys > 0)
+            visit(ctx, rows, keys);
+        rows = (kv == keys ? rows : 0) + stripe_len(own_len, p->stripes, t);
+        keys = kv;
+    }
+    if (rows > 0 && keys > 0)
+        visit(ctx, rows, keys);
 }
 
 void cost_each_call(const struct problem *p, int64_t own_len, int64_t kv_len, int earlier,
                     void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx)
 {
-    int64_t q = own_len, kv = kv_len;
+    int64_t ends[MAX_SUB_BLOCKS], from = 0, q, kv;
+    int32_t n;
 
-    if (p->causal && p->layout == HCP_LAYOUT_STRIPED) {
+    if (p->sub_blocks > 1) {
+        n = cost_cuts(p, kv_len, ends);
+        for (int32_t i = 0; i < n; from = ends[i++])
+            cost_piece_calls(p, own_len, kv_len, earlier, from, ends[i], visit, ctx);
+    } else if (!is_striped(p)) {
+        if (rectangle(p, own_len, kv_len, earlier, &q, &kv))
+            visit(ctx, q, kv);
+    } else {
+        /* A call for each stripe, though those of fewer keys than stripes could share
+         * one: then no block gets faster when a length grows. */
         for (int32_t t = 0; t < p->stripes; t++) {
             q = stripe_len(own_len, p->stripes, t);
             kv = stripe_start(kv_len, p->stripes, t + (earlier ? 1 : 0));
             if (q > 0 && kv > 0)
                 visit(ctx, q, kv);
         }
-        return;
     }
-    if (p->causal && p->layout == HCP_LAYOUT_ZIGZAG) {
-        /* A later rank's folds lie between ours: our back fold sees both of them, our
-         * front fold neither. An earlier rank's front fold lies before all of ours. */
-        if (earlier)
-            kv = kv_len - kv_len / 2;
-        else
-            q = own_len / 2;
-    } else if (p->causal && !earlier) {
-        q = 0;
-    }
-    if (q > 0 && kv > 0)
-        visit(ctx, q, kv);
 }
 
 struct call_sum {
+    const struct problem *p;
     const hcp_model *model;
     double ms;
     uint8_t *source;
@@ -71,19 +147,20 @@ struct call_sum {
 static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
 {
     struct call_sum *sum = ctx;
-    hcp_model_source from;
 
-    sum->ms +=
-        hcp_model_block_ms(sum->model, 0, q_len, kv_len, sum->source ? &from : NULL);
-    if (sum->source)
-        weaken(sum->source, from);
+    sum->ms += cost_call(sum->p, sum->model, q_len, kv_len, sum->source);
 }
 
 double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_len,
                    int64_t kv_len, int earlier, uint8_t *source)
 {
-    struct call_sum sum = {model, 0, source};
+    struct call_sum sum = {p, model, 0, source};
+    int64_t q, kv;
 
+    if (p->sub_blocks == 1 && !is_striped(p)) /* the common case, without detours */
+        return rectangle(p, own_len, kv_len, earlier, &q, &kv)
+                   ? cost_call(p, model, q, kv, source)
+                   : 0;
     cost_each_call(p, own_len, kv_len, earlier, add_call, &sum);
     return sum.ms;
 }

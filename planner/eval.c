@@ -165,6 +165,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
 {
     struct active *act = &s->act;
     struct direct direct = {p, act, s->busy};
+    struct eval_pieces pieces = {p, s};
     struct ring_input in;
     struct score score;
 
@@ -181,7 +182,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     }
     cost_hops(p, act->m, act->len, s->hops);
     for (int32_t i = 0; i < act->m; i++)
-        s->send_ms[i] = p->alpha_ms + p->token_ms * (double)act->len[i];
+        s->send_ms[i] = cost_send(p, act->len[i]);
     in = (struct ring_input){.m = act->m,
                              .cls = act->cls,
                              .stride = s->memo.cap,
@@ -190,6 +191,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              .late = s->memo.late,
                              .ask = act->direct ? ask_block : NULL,
                              .ask_ctx = &direct,
+                             .pieces = p->sub_blocks > 1 ? eval_block_pieces : NULL,
+                             .pieces_ctx = &pieces,
                              .hops = s->hops,
                              .send_ms = s->send_ms,
                              .buffers = p->buffers,
@@ -287,15 +290,35 @@ double eval_busy(const struct problem *p, struct scratch *s, const int64_t *toke
     return most;
 }
 
+void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tokens)
+{
+    struct problem kernels = *p;
+    int rough;
+
+    kernels.kernel_only = 1;
+    memo_reset(&s->memo);
+    eval_busy(&kernels, s, tokens, &rough);
+    if (rough) /* more classes than the memo holds: block by block */
+        for (size_t r = 0; r < p->n; r++) {
+            s->busy[r] = 0;
+            if (tokens[r] > 0)
+                s->busy[r] = cost_own(&kernels, problem_model(p, r), tokens[r], NULL);
+            for (size_t i = 0; tokens[r] > 0 && i < p->n; i++)
+                if (i != r && tokens[i] > 0)
+                    s->busy[r] += cost_remote(&kernels, problem_model(p, r), tokens[r],
+                                              tokens[i], i < r, NULL);
+        }
+    memo_reset(&s->memo);
+}
+
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len)
 {
     static const int32_t cls[3] = {0, 1, 2};
     double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3];
-    double ready[3], ready_next[3], link_free[3], step_ms[3],
-        history[3 * (MAX_BUFFERS + 1)];
+    double ready[4 * MAX_BUFFERS], history[3 * (MAX_BUFFERS + 1)], step_ms[3];
     int32_t hops[3];
-    struct ring_arrays arrays = {ready, ready_next, link_free, history, step_ms};
+    struct ring_arrays arrays = {ready, history, step_ms, NULL};
     struct ring_input in = {.m = m,
                             .cls = cls,
                             .stride = 3,
@@ -312,7 +335,7 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
         const hcp_model *model = problem_model(p, (size_t)rank[i]);
 
         own[i] = cost_own(p, model, len[i], NULL);
-        send[i] = p->alpha_ms + p->token_ms * (double)len[i];
+        send[i] = cost_send(p, len[i]);
         for (int j = 0; j < i; j++)
             early[3 * i + j] = cost_remote(p, model, len[i], len[j], 1, NULL);
         for (int j = i + 1; j < m; j++)

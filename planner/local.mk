@@ -2,7 +2,7 @@
 PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c \
 	planner/api.c planner/answer.c planner/strategies.c planner/round.c planner/sort.c \
 	planner/solve-search.c planner/solve-exact.c planner/eval.c planner/ring.c \
-	planner/cost.c planner/scratch.c planner/names.c planner/json.c \
+	planner/ring-pieces.c planner/eval-pieces.c planner/cost.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
@@ -21,7 +21,7 @@ planner_libhcpplan_la_SOURCES =
 planner_libhcpplan_la_LDFLAGS = -version-info 1:0:0 -no-undefined \
 	-export-symbols $(srcdir)/planner/hcpplan.sym
 planner_libhcpplan_la_LIBADD = planner/libhcpplancore.la fit/libhcpmodel.la \
-	db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
+	kernels/libhcpgeometry.la db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
 EXTRA_planner_libhcpplan_la_DEPENDENCIES = planner/hcpplan.sym
 
 # The only binary that links GSL; no CUDA in it.

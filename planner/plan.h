@@ -7,6 +7,7 @@
  *   strategies.c  the six strategies                round.c   shares -> whole tiles
  *   solve-search.c, solve-exact.c                   shares that finish first
  *   eval.c        a split's predicted time          ring.c    the recurrence
+ *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   cost.c        block times, areas, segments      plan-write.c, plan-read.c, json.c
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
@@ -69,6 +70,7 @@ struct problem {
     int32_t stripes;
     int buffers, barrier, extrapolate;
     int32_t sub_blocks; /* pieces a block is sent and computed in */
+    int kernel_only;    /* leave finish passes out: for bounds */
     double alpha_ms, token_ms; /* transfer of a token's K and V */
     const int64_t *cap;        /* [n] tokens a rank may hold */
 };
@@ -128,14 +130,29 @@ struct ring_input {
     double (*ask)(const void *ctx, int32_t i, int32_t j); /* instead of early and late */
     const void *ask_ctx;
     const int32_t *hops; /* [m] ranks the KV of each travels on: up to its last reader */
-    const double *send_ms; /* [m] transfer of each rank's KV, start-up included */
+    const double *send_ms; /* [m] transfer of each rank's KV, start-ups included */
+    /* Blocks in pieces (no barrier): their number, times of computing and of transfer of
+     * the KV of rank j on rank i. NULL: whole blocks. */
+    int32_t (*pieces)(const void *ctx, int32_t i, int32_t j, double ms[MAX_SUB_BLOCKS],
+                      double send_ms[MAX_SUB_BLOCKS]);
+    const void *pieces_ctx;
     int buffers, barrier;
     const int32_t *run_end; /* [m] end of the run of equal classes each rank is in */
     int32_t runs;           /* their number; 0: not counted */
 };
 
-struct ring_arrays { /* [m] each; history [MAX_BUFFERS + 1][m] */
-    double *ready, *ready_next, *link_free, *history, *step_ms;
+struct ring_arrays {
+    double *ready;   /* [MAX_BUFFERS][m + 1] */
+    double *history; /* [MAX_BUFFERS + 1][m] */
+    double *step_ms; /* [m] */
+    double *arrival; /* [m][MAX_SUB_BLOCKS], for pieces alone */
+};
+
+/* Times of FULL calls asked for lately, finish pass included: a direct-mapped table. */
+struct cached_call {
+    int64_t q_len, kv_len;
+    int32_t id; /* of the model; -1 nothing */
+    double ms;
 };
 
 enum {              /* who uses which of the tokens arrays */
@@ -152,6 +169,9 @@ enum {              /* who uses which of the tokens arrays */
 
 struct scratch {
     struct memo memo;
+    struct cached_call *calls; /* [n_calls], a power of two */
+    int32_t n_calls;
+    int calls_ready;
     struct active act;
     struct ring_arrays ring;
     int32_t *hops, *run_end;
@@ -183,7 +203,20 @@ double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
  * comes earlier (1) or later (0) in the ring. 0 if nothing is visible. */
 double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_len,
                    int64_t kv_len, int earlier, uint8_t *source);
-/* The (q_len, kv_len) calls such a block consists of, all FULL: visit each. */
+/* One FULL call, the merging of its result included. */
+double cost_call(const struct problem *p, const hcp_model *model, int64_t q_len,
+                 int64_t kv_len, uint8_t *source);
+/* The pieces in which the KV of a rank with len tokens travels: their number, and the
+ * ends of them. */
+int32_t cost_cuts(const struct problem *p, int64_t len, int64_t ends[MAX_SUB_BLOCKS]);
+/* Its transfer, all pieces. */
+double cost_send(const struct problem *p, int64_t len);
+/* The (q_len, kv_len) calls that keys from .. to - 1 of such a block consist of, all
+ * FULL: visit each; rows that see equally much are one call. */
+void cost_piece_calls(const struct problem *p, int64_t own_len, int64_t kv_len,
+                      int earlier, int64_t from, int64_t to,
+                      void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx);
+/* The calls of all its pieces. */
 void cost_each_call(const struct problem *p, int64_t own_len, int64_t kv_len, int earlier,
                     void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx);
 /* Attention area (query, key pairs) of each rank; sums to S (S + 1) / 2 or S^2. */
@@ -199,6 +232,14 @@ size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t
  * indices. */
 double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
                 hcp_step *steps);
+/* ring-pieces.c: the same for in->pieces. */
+double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, double *fin,
+                       hcp_step *steps);
+/* Shared by both: the rows of step k, and a step of the report. */
+double *ring_ready(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
+double *ring_fin(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
+void ring_put_step(const struct ring_input *in, hcp_step *steps, int32_t i, int32_t k,
+                   double ready, double start, double busy, double fin, double wait);
 
 /* eval.c */
 void memo_reset(struct memo *memo);
@@ -213,7 +254,17 @@ uint8_t eval_source(const struct problem *p, struct scratch *s, const int64_t *t
  * own. */
 double eval_busy(const struct problem *p, struct scratch *s, const int64_t *tokens,
                  int *rough);
-/* Up to three ranks, without the memo. */
+/* Kernel times alone of a split, without finish passes, into s->busy by rank. Uses the
+ * memo for other times than it holds: it is empty afterwards. */
+void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tokens);
+/* eval-pieces.c: in->pieces for a split that is in s->act. */
+struct eval_pieces {
+    const struct problem *p;
+    struct scratch *s;
+};
+int32_t eval_block_pieces(const void *eval_pieces, int32_t i, int32_t j,
+                          double ms[MAX_SUB_BLOCKS], double send_ms[MAX_SUB_BLOCKS]);
+/* Up to three ranks with whole blocks, without the memo. */
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len);
 
@@ -240,7 +291,8 @@ struct score solve_search(const struct problem *p, struct scratch *s,
  * *exact = 0 if it ran out of nodes. */
 struct score solve_exact(const struct problem *p, const uint8_t *allowed,
                          struct score start, int64_t *best, int *exact);
-/* Either, by the number of allowed ranks. A score not below limit_ms is no answer: out
+/* Either, by the number of allowed ranks; never exact for blocks in pieces, whose cuts
+ * move with the shares so that times do not only grow. A score not below limit_ms is no answer: out
  * need not be its split. */
 struct score solve(const struct problem *p, struct scratch *s, const uint8_t *allowed,
                    double limit_ms, int64_t *out, int *exact);

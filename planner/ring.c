@@ -2,15 +2,21 @@
 #include <math.h>
 #include "planner/plan.h"
 
-/* The ring of theory.md ("The ring"): block k of rank i is the KV of rank (i - k) mod m;
+/* The ring of theory.md ("The ring") with the buffers of the executor: block k of rank i
+ * is the KV of rank (i - k) mod m;
  *
  *   fin[i][k]         = max(ready[i][k], fin[i][k-1]) + t_i(block)
- *   send i -> i+1 of block k starts at
- *                       max(ready[i][k], link_free[i], fin[i+1][k+1-buffers])
- *   ready[i+1][k+1]   = that start + transfer time
+ *   ready[i][k]       = send_ms + max(ready[i-1][k-1],         the sender has it
+ *                                     ready[i][k-1],           link i-1 -> i is free
+ *                                     fin[i][k-R],             a buffer is free: what was
+ *                                     ready[i+1][k-R+1])       in it is computed and sent
  *
- * A block travels only as far as its last reader. A rank it reaches without having work
- * on it holds it for a moment of no length; a rank it does not reach skips the step.
+ * R buffers beside the own block, which stays: the last two terms begin with k - R >= 1.
+ * With one buffer a block could never be sent on while the next one comes, and the last
+ * term is left out. A block travels only as far as its last reader. A rank it reaches
+ * without having work on it holds it for a moment of no length; a rank it does not reach
+ * skips the step, and then all steps after it: the ranks whose KV stops before rank i are
+ * those nearest behind it.
  */
 static double larger(double a, double b)
 {
@@ -25,20 +31,27 @@ static double block_ms(const struct ring_input *in, int32_t i, int32_t j)
                    : table[(size_t)in->cls[i] * (size_t)in->stride + (size_t)in->cls[j]];
 }
 
+void ring_put_step(const struct ring_input *in, hcp_step *steps, int32_t i, int32_t k,
+                   double ready, double start, double busy, double fin, double wait)
+{
+    steps[(size_t)i * (size_t)in->m + (size_t)k] =
+        (hcp_step){.rank = i,
+                   .step = k,
+                   .block_of = (i - k + in->m) % in->m,
+                   .ready_ms = ready,
+                   .start_ms = start,
+                   .busy_ms = busy,
+                   .fin_ms = fin,
+                   .wait_ms = wait};
+}
+
+/* A block in one piece; ready NaN: not received, not waited for. */
 static void put_step(const struct ring_input *in, hcp_step *steps, int32_t i, int32_t k,
                      double ready, double before, double fin, double busy)
 {
-    hcp_step *step = &steps[(size_t)i * (size_t)in->m + (size_t)k];
+    double start = ready > before ? ready : before;
 
-    step->rank = i;
-    step->step = k;
-    step->block_of = (i - k + in->m) % in->m;
-    step->ready_ms = ready;
-    step->start_ms =
-        ready > before ? ready : before; /* NaN: not received, not waited for */
-    step->busy_ms = busy;
-    step->fin_ms = fin;
-    step->wait_ms = step->start_ms - before;
+    ring_put_step(in, steps, i, k, ready, start, busy, fin, start - before);
 }
 
 /* Every rank waits for the slowest in each step: sum over steps of the larger of the
@@ -73,25 +86,33 @@ static double run_barrier(const struct ring_input *in, double *fin, hcp_step *st
 
 /* ---- one step when every block travels the whole way ----
  *
- * Then link i - 1 -> i is free when the block before has arrived at i, which is the
- * ready time rank i has at hand. The loops are written for the vectoriser: ranks
- * i = 1 .. n of one step, pointers at i = 1, ready[-1] exists. Only maxima and additions,
- * so the result is the same without it. */
+ * The loops are written for the vectoriser: ranks i = 1 .. n of one step, pointers at
+ * i = 1, ready[-1] exists. Only maxima and additions, so the result is the same without
+ * it. */
 #if defined __GNUC__ && !defined __clang__
 #define VECTORISE __attribute__((optimize("O3")))
 #else
 #define VECTORISE
 #endif
 
+/* What a step needs of those before it, by rank. `passed` begins with that of rank 0's
+ * buffer, which is rank 1's entry of a row of ready times. */
+struct before {
+    const double *ready, *fin;
+    const double *freed, *passed; /* NULL: there is a free buffer */
+};
+
 VECTORISE static void advance(int32_t n, const double *restrict ready,
-                              const double *restrict freed, const double *restrict before,
-                              const double *restrict send, const double *restrict ms,
-                              double *restrict ready_next, double *restrict fin)
+                              const double *restrict freed, const double *restrict passed,
+                              const double *restrict before, const double *restrict send,
+                              const double *restrict ms, double *restrict ready_next,
+                              double *restrict fin)
 {
     for (int32_t i = 0; i < n; i++) {
         double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
+        double buffer = freed[i] > passed[i] ? freed[i] : passed[i];
 
-        start = (start > freed[i] ? start : freed[i]) + send[i];
+        start = (start > buffer ? start : buffer) + send[i];
         ready_next[i] = start;
         fin[i] = (start > before[i] ? start : before[i]) + ms[i];
     }
@@ -100,22 +121,24 @@ VECTORISE static void advance(int32_t n, const double *restrict ready,
 /* The same for ranks whose block takes equally long, from senders of equal blocks. */
 VECTORISE static void advance_equal(int32_t n, const double *restrict ready,
                                     const double *restrict freed,
+                                    const double *restrict passed,
                                     const double *restrict before, double send, double ms,
                                     double *restrict ready_next, double *restrict fin)
 {
     for (int32_t i = 0; i < n; i++) {
         double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
+        double buffer = freed[i] > passed[i] ? freed[i] : passed[i];
 
-        start = (start > freed[i] ? start : freed[i]) + send;
+        start = (start > buffer ? start : buffer) + send;
         ready_next[i] = start;
         fin[i] = (start > before[i] ? start : before[i]) + ms;
     }
 }
 
 /* Ranks from .. to - 1 of a step; their KV is that of the rank `back` before. */
-static void advance_part(const struct ring_input *in, const struct ring_arrays *a,
+static void advance_part(const struct ring_input *in, double *step_ms,
                          const double *table, int32_t from, int32_t to, int32_t back,
-                         const double *freed, const double *before, double *fin)
+                         const struct before *b, double *ready_next, double *fin)
 {
     const int32_t *cls = in->cls;
     size_t stride = (size_t)in->stride;
@@ -123,106 +146,120 @@ static void advance_part(const struct ring_input *in, const struct ring_arrays *
     if (in->ask || in->runs == 0 || in->runs * 8 > in->m) {
         if (!in->ask)
             for (int32_t i = from; i < to; i++)
-                a->step_ms[i] = table[(size_t)cls[i] * stride + (size_t)cls[i - back]];
+                step_ms[i] = table[(size_t)cls[i] * stride + (size_t)cls[i - back]];
         else
             for (int32_t i = from; i < to; i++)
-                a->step_ms[i] = in->ask(in->ask_ctx, i, i - back);
-        advance(to - from, a->ready + from, freed + from, before + from,
-                in->send_ms + from - back, a->step_ms + from, a->ready_next + from,
-                fin + from);
+                step_ms[i] = in->ask(in->ask_ctx, i, i - back);
+        advance(to - from, b->ready + from, b->freed + from, b->passed + from,
+                b->fin + from, in->send_ms + from - back, step_ms + from,
+                ready_next + from, fin + from);
         return;
     }
     for (int32_t i = from, end; i < to; i = end) { /* long runs of equal ranks */
         end = in->run_end[i - back] + back;
         end = end < in->run_end[i] ? end : in->run_end[i];
         end = end < to ? end : to;
-        advance_equal(end - i, a->ready + i, freed + i, before + i, in->send_ms[i - back],
+        advance_equal(end - i, b->ready + i, b->freed + i, b->passed + i, b->fin + i,
+                      in->send_ms[i - back],
                       table[(size_t)cls[i] * stride + (size_t)cls[i - back]],
-                      a->ready_next + i, fin + i);
+                      ready_next + i, fin + i);
     }
 }
 
-/* freed NULL: there are always free buffers. */
-static void step_full(const struct ring_input *in, const struct ring_arrays *a, int32_t k,
-                      const double *before, double *fin, const double *freed)
+static void step_full(const struct ring_input *in, double *step_ms, int32_t k,
+                      struct before b, double *ready_next, double *fin)
 {
     int32_t m = in->m;
-    double start = larger(a->ready[m - 1], a->ready[0]);
+    double start;
 
-    if (freed)
-        start = larger(start, freed[0]);
-    else
-        freed = a->ready; /* a time that is not later than the others */
+    /* Without a condition: times that are not later than the others. */
+    if (!b.freed)
+        b.freed = b.ready;
+    if (!b.passed)
+        b.passed = b.freed;
+    start = larger(larger(b.ready[m - 1], b.ready[0]), larger(b.freed[0], b.passed[0]));
     start += in->send_ms[m - k];
-    a->ready_next[0] = start;
-    fin[0] = larger(start, before[0]) + block_ms(in, 0, m - k);
-    advance_part(in, a, in->late, 1, k, k - m, freed, before, fin);
-    advance_part(in, a, in->early, k, m, k, freed, before, fin);
+    ready_next[0] = start;
+    fin[0] = larger(start, b.fin[0]) + block_ms(in, 0, m - k);
+    advance_part(in, step_ms, in->late, 1, k, k - m, &b, ready_next, fin);
+    advance_part(in, step_ms, in->early, k, m, k, &b, ready_next, fin);
 }
 
-static void step_partial(const struct ring_input *in, const struct ring_arrays *a,
-                         int32_t k, const double *before, double *fin,
-                         const double *freed, hcp_step *steps)
+static void step_partial(const struct ring_input *in, int32_t k, const struct before *b,
+                         double *ready_next, double *fin, hcp_step *steps)
 {
     int32_t m = in->m;
 
     for (int32_t i = 0; i < m; i++) {
-        int32_t j = i >= k ? i - k : i - k + m, from = i > 0 ? i - 1 : m - 1;
+        int32_t j = i >= k ? i - k : i - k + m;
         double start, t = 0;
 
         if (k > in->hops[j]) {
-            a->ready_next[i] = NAN;
-            fin[i] = before[i];
+            ready_next[i] = NAN;
+            fin[i] = b->fin[i];
         } else {
             t = block_ms(in, i, j);
-            start = larger(a->ready[from], a->link_free[from]);
-            if (freed)
-                start = larger(start, freed[i]);
-            start += in->send_ms[j];
-            a->ready_next[i] = start;
-            a->link_free[from] = start;
-            fin[i] = larger(start, before[i]) + t;
+            start = larger(b->ready[i > 0 ? i - 1 : m - 1], b->ready[i]);
+            if (b->freed)
+                start = larger(start, b->freed[i]);
+            if (b->passed && b->passed[i] > start) /* NaN: it was not sent on */
+                start = b->passed[i];
+            ready_next[i] = start + in->send_ms[j];
+            fin[i] = larger(ready_next[i], b->fin[i]) + t;
         }
         if (steps)
-            put_step(in, steps, i, k, a->ready_next[i], before[i], fin[i], t);
+            put_step(in, steps, i, k, ready_next[i], b->fin[i], fin[i], t);
     }
+}
+
+double *ring_ready(const struct ring_input *in, const struct ring_arrays *a, int32_t k)
+{
+    int32_t rows = in->buffers > 2 ? in->buffers : 2;
+
+    return a->ready + (size_t)(k % rows) * (size_t)(in->m + 1);
+}
+
+double *ring_fin(const struct ring_input *in, const struct ring_arrays *a, int32_t k)
+{
+    int32_t rows = in->buffers > 0 ? in->buffers + 1 : 2;
+
+    return a->history + (size_t)(k % rows) * (size_t)in->m;
 }
 
 double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
                 hcp_step *steps)
 {
-    int32_t m = in->m, depth = in->buffers + 1;
+    int32_t m = in->m, buffers = in->buffers;
     int full = !steps;
-    double makespan = 0, *now = a->history, *before;
+    double makespan = 0, *now = ring_fin(in, a, 0), *ready = ring_ready(in, a, 0);
 
     if (in->barrier)
         return run_barrier(in, fin, steps);
+    if (in->pieces)
+        return ring_run_pieces(in, a, fin, steps);
     for (int32_t i = 0; i < m; i++) {
-        a->ready[i] = 0;
-        a->link_free[i] = 0;
+        ready[i] = 0;
         now[i] = in->own[in->cls[i]];
         full &= in->hops[i] == m - 1;
         if (steps)
             put_step(in, steps, i, 0, 0, 0, now[i], now[i]);
     }
+    ready[m] = 0;
     for (int32_t k = 1; k < m; k++) {
-        const double *freed = NULL;
-        double *swap = a->ready;
+        struct before b = {.ready = ready, .fin = now};
 
-        before = now;
-        if (in->buffers == 0) { /* any number of them: the history is one step */
-            now = fin;
-        } else {
-            now = a->history + (size_t)(k % depth) * (size_t)m;
-            if (k >= in->buffers)
-                freed = a->history + (size_t)((k - in->buffers) % depth) * (size_t)m;
+        ready = ring_ready(in, a, k);
+        now = ring_fin(in, a, k);
+        if (buffers > 0 && k > buffers) {
+            b.freed = ring_fin(in, a, k - buffers);
+            if (buffers > 1)
+                b.passed = ring_ready(in, a, k - buffers + 1) + 1;
         }
         if (full)
-            step_full(in, a, k, before, now, freed);
+            step_full(in, a->step_ms, k, b, ready, now);
         else
-            step_partial(in, a, k, before, now, freed, steps);
-        a->ready = a->ready_next;
-        a->ready_next = swap;
+            step_partial(in, k, &b, ready, now, steps);
+        ready[m] = ready[0]; /* rank m is rank 0 */
     }
     for (int32_t i = 0; i < m; i++) {
         fin[i] = now[i];

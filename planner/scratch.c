@@ -56,9 +56,10 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(act->last, k);
     CARVE(act->before, k);
     CARVE(act->total, k);
-    CARVE(s->ring.ready, n);
-    CARVE(s->ring.ready_next, n);
-    CARVE(s->ring.link_free, n);
+    s->n_calls = n <= 16 ? 1024 : 4096;
+    CARVE(s->calls, (size_t)s->n_calls);
+    CARVE(s->ring.ready, (n + 1) * MAX_BUFFERS);
+    CARVE(s->ring.arrival, n * MAX_SUB_BLOCKS);
     CARVE(s->ring.step_ms, n);
     CARVE(s->ring.history, n * (MAX_BUFFERS + 1));
     CARVE(s->hops, n);
@@ -102,5 +103,6 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
 
     carve_all(s, &c, n);
     memo_reset(&s->memo);
+    s->calls_ready = 0;
     memset(s->act.guess, 0, n * sizeof *s->act.guess);
 }

@@ -252,6 +252,24 @@ static void enter_kind(struct contest *c, hcp_model_kind kind)
         enter_split(c, c->s->tokens[TOK_CUR], 0);
 }
 
+/* What is best for whole blocks: exact for few ranks, which pieces never are. */
+static void enter_whole(struct contest *c)
+{
+    struct problem whole = *c->p;
+    struct scratch *s = c->s;
+    int exact, none;
+
+    if (c->p->sub_blocks == 1 || c->p->n > 3)
+        return;
+    whole.sub_blocks = 1;
+    memset(s->allowed, 1, c->p->n);
+    memo_reset(&s->memo);
+    none = solve(&whole, s, s->allowed, HUGE_MS, s->tokens[TOK_CUR], &exact).none;
+    memo_reset(&s->memo);
+    if (!none)
+        enter_split(c, s->tokens[TOK_CUR], 0);
+}
+
 static void enter_layout(struct contest *c, hcp_layout layout)
 {
     struct problem *p = c->p;
@@ -274,6 +292,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter_rule(c, RULE_PROPORTIONAL);
     enter_kind(c, HCP_MODEL_LUT);
     enter_kind(c, HCP_MODEL_POLY);
+    enter_whole(c);
     c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
     enter(c, c->drop, s->tokens[TOK_DROP], 0, 0);
 }

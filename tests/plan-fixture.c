@@ -65,6 +65,7 @@ static struct stored_model make(const struct fixture *f, const char *kind)
     double shape[7] = {(double)f->tile, (double)f->tile, 32, 0, 1, 0, 0};
     double hull[6] = {1, 65536, 1, 65536, 1, 65536};
     double error[3] = {1e9, f->error, f->error};
+    double finish[4] = {f->finish[0], f->finish[1], f->finish[2], f->finish[3]};
     double full[8] = {f->f, f->a, f->b, f->c}, half[6] = {f->f, f->a / 2, f->b + f->c};
     struct hcp_named_array lut[] = {{"shape", 7, shape},
                                     {"hull", 6, hull},
@@ -74,16 +75,19 @@ static struct stored_model make(const struct fixture *f, const char *kind)
                                     {"ms", NODES * NODES, &ms[0][0]},
                                     {"known", NODES * NODES, &known[0][0]},
                                     {"s", NODES, axis},
-                                    {"s_ms", NODES, square}};
+                                    {"s_ms", NODES, square},
+                                    {"finish", 4, finish}};
     struct hcp_named_array poly[] = {{"shape", 7, shape},
                                      {"hull", 6, hull},
                                      {"error", 3, error},
                                      {"full", 8, full},
-                                     {"square", 6, half}};
+                                     {"square", 6, half},
+                                     {"finish", 4, finish}};
     struct hcp_model_row row = {.format = 1, .holdout_cells = 100};
     struct stored_model out = {NULL, 0, 0};
     struct hcp_err err;
     int is_lut = strcmp(kind, "lut") == 0;
+    size_t n = (is_lut ? 9 : 5) + (f->finish[0] + f->finish[2] > 0); /* or no array */
 
     for (int i = 0; i < NODES; i++) {
         double q = axis[i] = 128 << i;
@@ -109,7 +113,7 @@ static struct stored_model make(const struct fixture *f, const char *kind)
     row.key.head_dim = 128;
     snprintf(row.kind, sizeof row.kind, "%s", kind);
     row.holdout_median = row.holdout_p90 = is_lut ? f->error : 2 * f->error;
-    if (hcp_model_create(&row, is_lut ? lut : poly, is_lut ? 9 : 5, &out.model, &err))
+    if (hcp_model_create(&row, is_lut ? lut : poly, n, &out.model, &err))
         die(err.text);
     out.hash = UINT64_C(0x1234567) * (uint64_t)(f->a * 1e18) + (uint64_t)is_lut;
     return out;

@@ -15,6 +15,7 @@ struct fixture {
     int64_t tile;   /* of queries and keys */
     int lut, poly;  /* which models to make; a lut tabulates 128 .. 64K */
     uint64_t bumps; /* lut: seed of kinks of up to 40 % in the table; 0 none */
+    double finish[4]; /* f, b of storing; f, b of merging; 0s: none */
     double error;   /* relative error bar of the lut; the poly's is twice that */
 };
 

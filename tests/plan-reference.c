@@ -3,49 +3,159 @@
 #include <string.h>
 #include "tests/plan-reference.h"
 
-static double full_ms(const hcp_model *model, int64_t q, int64_t kv)
+enum { PIECES = 64, STRIPES = 1024 };
+
+/* ---- who holds which positions ---- */
+
+struct held {
+    int n;
+    int64_t at[STRIPES], length[STRIPES]; /* runs of tokens, in order of position */
+};
+
+static void hold(struct held *h, int64_t at, int64_t length)
 {
-    return q > 0 && kv > 0 ? hcp_model_block_ms(model, 0, q, kv, NULL) : 0;
+    if (length == 0)
+        return;
+    h->at[h->n] = at;
+    h->length[h->n++] = length;
 }
 
-/* Block of `mine` tokens against a rank with `theirs` tokens that sits before (1) or
- * after (0) in the order of positions. */
-static double block_ms(const hcp_model *model, const hcp_question *q, int64_t mine,
-                       int64_t theirs, int before, int *visible)
+static struct held held[REFERENCE_RANKS];
+
+/* Positions of m ranks with len[] tokens each. */
+static void lay_out(const hcp_question *q, int m, const int64_t *len)
 {
+    int64_t front = 0, back = q->seq_len;
+
+    for (int i = 0; i < m; i++)
+        held[i].n = 0;
+    if (q->layout == HCP_LAYOUT_STRIPED) {
+        for (int32_t t = 0; t < q->stripes; t++)
+            for (int i = 0; i < m; i++) {
+                int64_t length = len[i] / q->stripes + (t < len[i] % q->stripes);
+
+                hold(&held[i], front, length);
+                front += length;
+            }
+        return;
+    }
+    for (int i = 0; i < m; i++) {
+        int64_t second = q->layout == HCP_LAYOUT_ZIGZAG ? len[i] / 2 : 0;
+
+        hold(&held[i], front, len[i] - second);
+        front += len[i] - second;
+        back -= second;
+        hold(&held[i], back, second);
+    }
+}
+
+/* How many of j's tokens a run of rows that begins at a position sees, all runs of
+ * other ranks lying before or after it. */
+static int64_t seen_of(const hcp_question *q, const struct held *j, int64_t at)
+{
+    int64_t seen = 0;
+
+    for (int s = 0; s < j->n; s++)
+        if (!q->causal || j->at[s] < at)
+            seen += j->length[s];
+    return seen;
+}
+
+/* ---- what a piece costs ---- */
+
+static double merged_ms(const hcp_model *model, int64_t rows, int64_t keys)
+{
+    if (rows == 0 || keys <= 0)
+        return 0;
+    return hcp_model_block_ms(model, 0, rows, keys, NULL) +
+           hcp_model_finish_ms(model, 1, rows);
+}
+
+/* Rank i on tokens [from, to) of rank j's block: rows that see equally many of them in
+ * one call. (A whole block of a striped layout: a call for every stripe.) */
+static double piece_ms(const hcp_model *model, const hcp_question *q, int i, int j,
+                       int64_t from, int64_t to)
+{
+    int apart = q->sub_blocks == 1 && q->causal && q->layout == HCP_LAYOUT_STRIPED;
+    int64_t rows = 0, keys = -1;
     double ms = 0;
-    int64_t done = 0;
 
-    *visible = 0;
-    if (!q->causal) {
-        *visible = 1;
-        return full_ms(model, mine, theirs);
-    }
-    switch (q->layout) {
-    case HCP_LAYOUT_CONTIGUOUS:
-        *visible = before;
-        return before ? full_ms(model, mine, theirs) : 0;
-    case HCP_LAYOUT_ZIGZAG:
-        *visible = before || mine / 2 > 0;
-        return before ? full_ms(model, mine, (theirs + 1) / 2)
-                      : full_ms(model, mine / 2, theirs);
-    default:
-        for (int32_t t = 0; t < q->stripes; t++) {
-            int64_t rows = mine / q->stripes + (t < mine % q->stripes);
-            int64_t keys = theirs / q->stripes + (t < theirs % q->stripes);
-            int64_t seen = done + (before ? keys : 0);
+    for (int s = 0; s < held[i].n; s++) {
+        int64_t see = seen_of(q, &held[j], held[i].at[s]);
 
-            if (rows > 0 && seen > 0)
-                *visible = 1;
-            ms += full_ms(model, rows, seen);
-            done += keys;
+        see = (see > to ? to : see) - from;
+        if (see != keys || apart) {
+            ms += merged_ms(model, rows, keys);
+            rows = 0;
+            keys = see;
         }
-        return ms;
+        rows += held[i].length[s];
     }
+    return ms + merged_ms(model, rows, keys);
 }
 
-static double barrier(int m, double t[][REFERENCE_RANKS], int sent[][REFERENCE_RANKS],
-                      const double *send)
+/* ---- the ring ---- */
+
+static struct block {
+    int works, sent; /* rank has work on it; passes it on */
+    int n;           /* pieces that are not empty */
+    double t[PIECES], send[PIECES];
+    double here[PIECES]; /* when a piece has arrived */
+    double fin;
+} ring_block[REFERENCE_RANKS][REFERENCE_RANKS];
+
+static int64_t tile_of(const hcp_ring *ring, const hcp_question *q)
+{
+    int64_t tile = q->tile > 1 ? q->tile : 1;
+
+    for (size_t r = 0; q->tile == 0 && r < ring->n; r++)
+        for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++)
+            if (ring->ranks[r].model[k] &&
+                hcp_model_tile_q(ring->ranks[r].model[k]) > tile)
+                tile = hcp_model_tile_q(ring->ranks[r].model[k]);
+    return tile;
+}
+
+/* Block k of rank i, the KV of rank j with len tokens: its pieces and what they cost. */
+static void set_block(struct block *b, const hcp_ring *ring, const hcp_model *model,
+                      const hcp_question *q, int i, int j, int64_t len)
+{
+    int64_t tile = tile_of(ring, q), tiles = (len + tile - 1) / tile, from = 0;
+
+    b->n = 0;
+    b->works = i == j;
+    for (int s = 0; s < held[i].n; s++)
+        b->works |= seen_of(q, &held[j], held[i].at[s]) > 0;
+    for (int64_t p = 1; p <= q->sub_blocks; p++) {
+        int64_t to = tile * (tiles * p / q->sub_blocks);
+
+        if (to > len)
+            to = len;
+        if (to == from)
+            continue;
+        b->t[b->n] = i == j ? 0 : piece_ms(model, q, i, j, from, to);
+        b->send[b->n] = q->link_alpha_us / 1e3;
+        if (q->link_gbps > 0)
+            b->send[b->n] +=
+                (double)(to - from) * ring->token_bytes / (q->link_gbps * 1e6);
+        b->n++;
+        from = to;
+    }
+    if (i == j) /* computed whole */
+        b->t[0] = hcp_model_block_ms(model, q->causal, len, len, NULL) +
+                  hcp_model_finish_ms(model, 0, len);
+}
+
+static double sum(const double *v, int n)
+{
+    double all = 0;
+
+    for (int p = 0; p < n; p++)
+        all += v[p];
+    return all;
+}
+
+static double barrier(int m)
 {
     double now = 0;
 
@@ -53,79 +163,96 @@ static double barrier(int m, double t[][REFERENCE_RANKS], int sent[][REFERENCE_R
         double longest = 0;
 
         for (int i = 0; i < m; i++) {
-            longest = fmax(longest, t[i][k]);
-            if (sent[i][k]) /* block k of rank i goes on to i + 1 */
-                longest = fmax(longest, send[(i - k + m) % m]);
+            const struct block *b = &ring_block[i][k];
+
+            longest = fmax(longest, sum(b->t, b->n));
+            if (b->sent)
+                longest = fmax(longest, sum(b->send, b->n));
         }
         now += longest;
     }
     return now;
 }
 
+/* When the buffer is free into which rank i receives its block k: what was in it has been
+ * computed here and has arrived, all of it, at the next rank. */
+static double buffer_free(const hcp_question *q, int m, int i, int k)
+{
+    const struct block *was, *there;
+    double free_ms;
+    int before = k - q->buffers;
+
+    if (q->buffers == 0 || before < 1) /* block 0 is the own one: in no buffer */
+        return 0;
+    was = &ring_block[i][before];
+    free_ms = was->fin;
+    if (was->sent && q->buffers > 1) {
+        there = &ring_block[(i + 1) % m][before + 1];
+        free_ms = fmax(free_ms, there->here[there->n - 1]);
+    }
+    return free_ms;
+}
+
+static void run_step(const hcp_question *q, int m, int i, int k)
+{
+    int from = (i - 1 + m) % m;
+    const struct block *there = &ring_block[from][k - 1];
+    const struct block *before = &ring_block[i][k - 1];
+    struct block *b = &ring_block[i][k];
+    double link, now = before->fin;
+
+    b->fin = now;
+    if (!there->sent)
+        return;
+    link = k == 1 ? 0 : before->here[before->n - 1]; /* block k - 1 came over it too */
+    link = fmax(link, buffer_free(q, m, i, k));
+    for (int p = 0; p < b->n; p++) {
+        double at_sender = k == 1 ? 0 : there->here[p];
+
+        link = fmax(link, at_sender) + b->send[p];
+        b->here[p] = link;
+        now = fmax(now, b->here[p]) + b->t[p];
+    }
+    b->fin = now;
+}
+
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *q, const int64_t *tokens)
 {
-    static double t[REFERENCE_RANKS][REFERENCE_RANKS],
-        fin[REFERENCE_RANKS][REFERENCE_RANKS], ready[REFERENCE_RANKS][REFERENCE_RANKS];
-    static int works[REFERENCE_RANKS][REFERENCE_RANKS],
-        sent[REFERENCE_RANKS][REFERENCE_RANKS];
-    double send[REFERENCE_RANKS], link_free[REFERENCE_RANKS] = {0}, makespan = 0;
+    int64_t len[REFERENCE_RANKS];
     int rank[REFERENCE_RANKS], m = 0;
+    double makespan = 0;
 
-    for (size_t r = 0; r < ring->n; r++)
-        if (tokens[r] > 0)
-            rank[m++] = (int)r;
-    for (int i = 0; i < m; i++) {
-        double bytes = (double)tokens[rank[i]] * ring->token_bytes;
-
-        send[i] = q->link_alpha_us / 1e3 +
-                  (q->link_gbps > 0 ? bytes / (q->link_gbps * 1e6) : 0);
+    for (size_t r = 0; r < ring->n; r++) {
+        if (tokens[r] == 0)
+            continue;
+        rank[m] = (int)r;
+        len[m++] = tokens[r];
+    }
+    lay_out(q, m, len);
+    for (int i = 0; i < m; i++)
         for (int k = 0; k < m; k++) {
             int j = (i - k + m) % m;
-            const hcp_model *model = ring->ranks[rank[i]].model[kind];
 
-            if (k == 0) {
-                works[i][k] = 1;
-                t[i][k] = hcp_model_block_ms(model, q->causal, tokens[rank[i]],
-                                             tokens[rank[i]], NULL);
-            } else {
-                t[i][k] = block_ms(model, q, tokens[rank[i]], tokens[rank[j]], j < i,
-                                   &works[i][k]);
-            }
+            set_block(&ring_block[i][k], ring, ring->ranks[rank[i]].model[kind], q, i, j,
+                      len[j]);
         }
-    }
     /* Block k of rank i travels on if a rank behind i still has work on it. */
-    for (int i = 0; i < m; i++) {
-        for (int k = 0; k < m; k++) {
-            sent[i][k] = 0;
-            for (int h = 1; k + h < m; h++)
-                sent[i][k] |= works[(i + h) % m][k + h];
-        }
-    }
-    if (q->barrier)
-        return barrier(m, t, sent, send);
-    for (int k = 0; k < m; k++) {
-        for (int i = 0; i < m; i++) {
-            int from = (i - 1 + m) % m;
-            double before = k == 0 ? 0 : fin[i][k - 1];
-
-            if (k == 0) {
-                ready[i][k] = 0;
-            } else if (sent[from][k - 1]) {
-                double start = fmax(ready[from][k - 1], link_free[from]);
-
-                if (q->buffers > 0 && k - q->buffers >= 0)
-                    start = fmax(start, fin[i][k - q->buffers]);
-                ready[i][k] = link_free[from] = start + send[(i - k + m) % m];
-            } else {
-                fin[i][k] = before;
-                continue;
-            }
-            fin[i][k] = fmax(ready[i][k], before) + t[i][k];
-        }
-    }
     for (int i = 0; i < m; i++)
-        makespan = fmax(makespan, fin[i][m - 1]);
+        for (int k = 0; k < m; k++) {
+            ring_block[i][k].sent = 0;
+            for (int h = 1; k + h < m; h++)
+                ring_block[i][k].sent |= ring_block[(i + h) % m][k + h].works;
+        }
+    if (q->barrier)
+        return barrier(m);
+    for (int i = 0; i < m; i++)
+        ring_block[i][0].fin = ring_block[i][0].t[0];
+    for (int k = 1; k < m; k++)
+        for (int i = 0; i < m; i++)
+            run_step(q, m, i, k);
+    for (int i = 0; i < m; i++)
+        makespan = fmax(makespan, ring_block[i][m - 1].fin);
     return makespan;
 }
 

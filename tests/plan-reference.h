@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The planner's objective written a second time, as plainly as theory.md states it, to
- * check the fast one against: blocks from the layouts' definitions, the recurrence with
- * whole tables, no classes, no shortcuts. Only the block times come from the models.
+ * The planner's objective written a second time, as plainly as libhcpplan(3) and
+ * hcp-plan(1) state it, to check the fast one against: what a row sees from the positions
+ * of the tokens, the recurrence piece by piece with whole tables, no classes, no
+ * shortcuts. Only the times of calls come from the models.
  */
 #ifndef PLAN_REFERENCE_H
 #define PLAN_REFERENCE_H

@@ -2,7 +2,8 @@
 # Unit tests see the library from inside (plan.h), so they link its convenience library.
 PLAN_FIXTURE = tests/plan-fixture.h tests/plan-fixture.c
 PLAN_REFERENCE = tests/plan-reference.h tests/plan-reference.c
-PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la db/libhcpdb.la \
+PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la kernels/libhcpgeometry.la \
+	db/libhcpdb.la \
 	$(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
 
 if HAVE_CMOCKA
@@ -18,7 +19,7 @@ tests_test_plan_random_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_random_LDADD = $(PLAN_LIBS)
 tests_test_plan_forms_SOURCES = tests/test-plan-forms.c $(PLAN_FIXTURE)
 tests_test_plan_forms_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-tests_test_plan_forms_LDADD = kernels/libhcpgeometry.la $(PLAN_LIBS)
+tests_test_plan_forms_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
@@ -38,7 +39,8 @@ EXTRA_PROGRAMS = tests/bench-plan
 CLEANFILES += tests/bench-plan
 tests_bench_plan_SOURCES = tests/bench-plan.c $(PLAN_FIXTURE)
 tests_bench_plan_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
-tests_bench_plan_LDADD = planner/libhcpplancore.la fit/libhcpmodel.la db/libhcpdb.la \
+tests_bench_plan_LDADD = planner/libhcpplancore.la fit/libhcpmodel.la \
+	kernels/libhcpgeometry.la db/libhcpdb.la \
 	$(SQLITE_LIBS) $(LIBM)
 
 bench: $(BENCHES)

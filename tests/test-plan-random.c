@@ -46,6 +46,9 @@ static void random_case(struct problem_case *c, uint64_t *seed)
         f->b = fixture_real(seed, 0, 3e-5) / speed;
         f->c = fixture_real(seed, 0, 2e-5);
         f->f = fixture_range(seed, 0, 1) ? fixture_real(seed, 0.001, 0.2) : 0.005;
+        if (fixture_range(seed, 0, 3) == 0)
+            for (int k = 0; k < 4; k++)
+                f->finish[k] = fixture_real(seed, 0, k % 2 ? 2e-6 : 0.02);
         f->lut = lut;
         f->poly = !lut;
         f->bumps = lut && fixture_range(seed, 0, 1) ? fixture_random(seed) | 1 : 0;
@@ -60,6 +63,8 @@ static void random_case(struct problem_case *c, uint64_t *seed)
     q->stripes = (int32_t)fixture_range(seed, 1, 8);
     q->buffers = (int32_t)fixture_range(seed, 0, 3);
     q->barrier = fixture_range(seed, 0, 5) == 0;
+    if (fixture_range(seed, 0, 3) == 0)
+        q->sub_blocks = (int32_t)fixture_range(seed, 2, 9);
     if (fixture_range(seed, 0, 2) == 0) {
         q->link_alpha_us = fixture_real(seed, 0, 50);
         q->link_gbps = fixture_real(seed, 5, 300);

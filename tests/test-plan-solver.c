@@ -31,6 +31,9 @@ static void random_fixture(struct fixture *f, int i, uint64_t *seed, int64_t til
     f->b = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) / speed : 0;
     f->c = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) : 0;
     f->f = fixture_range(seed, 0, 2) ? fixture_real(seed, 0.001, 0.3) : 1e-6;
+    if (fixture_range(seed, 0, 3) == 0)
+        for (int k = 0; k < 4; k++)
+            f->finish[k] = fixture_real(seed, 0, k % 2 ? 1e-5 : 0.1);
     f->lut = (int)fixture_range(seed, 0, 1);
     f->poly = !f->lut || fixture_range(seed, 0, 3) == 0;
     f->bumps = f->lut && fixture_range(seed, 0, 1) ? fixture_random(seed) | 1 : 0;

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "planner/plan.h"
+
+/* Pieces of a block are of few different lengths, and so are blocks: most calls have been
+ * asked for before. */
+static struct cached_call *find_call(struct scratch *s, int32_t id, int64_t q_len,
+                                     int64_t kv_len)
+{
+    uint64_t h = ((uint64_t)q_len * UINT64_C(0x9E3779B97F4A7C15)) ^
+                 ((uint64_t)kv_len * 64 + (uint64_t)id);
+
+    h *= UINT64_C(0xD6E8FEB86659FD93);
+    return &s->calls[(h >> 40) & (uint64_t)(s->n_calls - 1)];
+}
+
+struct piece_sum {
+    const struct problem *p;
+    struct scratch *s;
+    const hcp_model *model;
+    int32_t id;
+    double ms;
+};
+
+static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
+{
+    struct piece_sum *sum = ctx;
+    struct cached_call *call = find_call(sum->s, sum->id, q_len, kv_len);
+
+    if (call->id != sum->id || call->q_len != q_len || call->kv_len != kv_len)
+        *call = (struct cached_call){q_len, kv_len, sum->id,
+                                     cost_call(sum->p, sum->model, q_len, kv_len, NULL)};
+    sum->ms += call->ms;
+}
+
+int32_t eval_block_pieces(const void *eval_pieces, int32_t i, int32_t j,
+                          double ms[MAX_SUB_BLOCKS], double send_ms[MAX_SUB_BLOCKS])
+{
+    const struct eval_pieces *e = eval_pieces;
+    const struct problem *p = e->p;
+    const struct active *act = &e->s->act;
+    size_t r = (size_t)act->rank[i];
+    struct piece_sum sum = {p, e->s, problem_model(p, r), p->ring->ranks[r].id[p->kind],
+                            0};
+    int64_t ends[MAX_SUB_BLOCKS], from = 0;
+    int32_t n = cost_cuts(p, act->len[j], ends);
+
+    if (!e->s->calls_ready) {
+        for (int32_t c = 0; c < e->s->n_calls; c++)
+            e->s->calls[c].id = -1;
+        e->s->calls_ready = 1;
+    }
+    for (int32_t x = 0; x < n; from = ends[x++]) {
+        sum.ms = 0;
+        cost_piece_calls(p, act->len[i], act->len[j], j < i, from, ends[x], add_call,
+                         &sum);
+        ms[x] = sum.ms;
+        send_ms[x] = p->alpha_ms + p->token_ms * (double)(ends[x] - from);
+        if (act->direct)
+            e->s->busy[i] += sum.ms;
+    }
+    return n;
+}
