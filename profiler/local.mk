@@ -49,7 +49,9 @@ if HAVE_MPI
 # KV between ranks, for programs that link MPI: hcp-ring and hcp-link.
 noinst_LTLIBRARIES += profiler/libhcptransport.la
 profiler_libhcptransport_la_SOURCES = profiler/transport.h profiler/transport.c \
-	profiler/transport-internal.h profiler/transport-mpi.c
+	profiler/transport-internal.h profiler/transport-mpi.h \
+	profiler/transport-mpi.c profiler/transport-mpi-thread.c \
+	profiler/transport-mpi-pass.c
 profiler_libhcptransport_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 profiler_libhcptransport_la_LIBADD = db/libhcpdb.la kernels/libhcpkernels.la $(MPI_LIBS) -lpthread
 if HAVE_NCCL

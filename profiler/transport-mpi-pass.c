@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "profiler/transport-mpi.h"
+
+static int grow_steps(struct mpi_transport *m, struct hcp_err *err)
+{
+    int32_t n = m->base.n_steps;
+    if (n <= m->steps_room)
+        return HCP_OK;
+    struct hcp_transfer_times *times = realloc(m->times, (size_t)n * sizeof *times);
+    if (times)
+        m->times = times;
+    int32_t *sent_with = realloc(m->sent_with, (size_t)n * sizeof *sent_with);
+    if (sent_with)
+        m->sent_with = sent_with;
+    void **events = realloc(m->step_done, (size_t)n * sizeof *events);
+    if (events)
+        m->step_done = events;
+    if (!times || !sent_with || !events)
+        return hcp_fail(err, HCP_FAILED, "mpi transport: out of memory");
+    for (; m->steps_room < n; m->steps_room++) {
+        void **event = &events[m->steps_room];
+        *event = NULL;
+        if (m->staged && failed_device(m, m->base.runtime->event_create(event),
+                                       "create an event", err) != HCP_OK)
+            return HCP_FAILED;
+    }
+    return HCP_OK;
+}
+
+static int grow_pieces(struct mpi_transport *m, struct hcp_err *err)
+{
+    int32_t n = m->base.n_pieces;
+    if (n <= m->pieces_room)
+        return HCP_OK;
+    struct mpi_piece *pieces = realloc(m->pieces, (size_t)n * sizeof *pieces);
+    if (pieces)
+        m->pieces = pieces;
+    int32_t *receives = realloc(m->receives, (size_t)n * sizeof *receives);
+    if (receives)
+        m->receives = receives;
+    int32_t *sends = realloc(m->sends, (size_t)n * sizeof *sends);
+    if (sends)
+        m->sends = sends;
+    if (!pieces || !receives || !sends)
+        return hcp_fail(err, HCP_FAILED, "mpi transport: out of memory");
+    for (; m->pieces_room < n; m->pieces_room++) {
+        struct mpi_piece *p = &pieces[m->pieces_room];
+        memset(p, 0, sizeof *p);
+        p->receive = p->send = MPI_REQUEST_NULL;
+        if (m->staged && failed_device(m, m->base.runtime->event_create(&p->copied),
+                                       "create an event", err) != HCP_OK)
+            return HCP_FAILED;
+    }
+    return HCP_OK;
+}
+
+/* Host memory that every block of this stage fits in. */
+static int grow_stage(struct mpi_transport *m, int32_t index, int64_t bytes,
+                      struct hcp_err *err)
+{
+    const hcp_runtime *run = m->base.runtime;
+    if (index >= m->n_stages) {
+        struct stage *grown = realloc(m->stages, (size_t)(index + 1) * sizeof *grown);
+        if (!grown)
+            return hcp_fail(err, HCP_FAILED, "mpi transport: out of memory");
+        m->stages = grown;
+        memset(&grown[m->n_stages], 0, (size_t)(index + 1 - m->n_stages) * sizeof *grown);
+        m->n_stages = index + 1;
+    }
+    struct stage *s = &m->stages[index];
+    if (bytes <= s->room)
+        return HCP_OK;
+    run->host_release(s->memory);
+    s->memory = NULL;
+    s->room = 0;
+    if (failed_device(m, run->host_alloc(&s->memory, bytes), "pin host memory", err) !=
+        HCP_OK)
+        return HCP_FAILED;
+    s->room = bytes;
+    return HCP_OK;
+}
+
+static int32_t stage_of(const struct transport_step *s)
+{
+    return s->transfer.receive ? s->transfer.slot + 1 : 0;
+}
+
+static int grow_stages(struct mpi_transport *m, struct hcp_err *err)
+{
+    for (int32_t k = 0; k < m->base.n_steps; k++) {
+        const struct hcp_transfer *f = &m->base.steps[k].transfer;
+        int64_t bytes = 0;
+        for (int32_t i = 0; i < f->n_pieces; i++)
+            bytes += f->pieces[i].bytes;
+        if (grow_stage(m, stage_of(&m->base.steps[k]), bytes, err) != HCP_OK)
+            return HCP_FAILED;
+    }
+    return HCP_OK;
+}
+
+static void list_pieces(struct mpi_transport *m)
+{
+    const struct hcp_transfer_times none = {NAN, NAN, NAN, NAN};
+    m->n_receives = m->n_sends = 0;
+    for (int32_t k = 0; k < m->base.n_steps; k++) {
+        const struct transport_step *s = &m->base.steps[k];
+        const struct hcp_transfer *f = &s->transfer;
+        int64_t offset = 0;
+        m->times[k] = none;
+        for (int32_t i = 0; i < f->n_pieces; i++) {
+            struct mpi_piece *p = &m->pieces[s->first + i];
+            p->step = k;
+            p->index = i;
+            p->bytes = f->pieces[i].bytes;
+            p->data = f->pieces[i].data;
+            p->host =
+                m->staged ? (char *)m->stages[stage_of(s)].memory + offset : p->data;
+            p->receive_order = f->receive ? m->n_receives : -1;
+            if (f->receive)
+                m->receives[m->n_receives++] = s->first + i;
+            if (f->send)
+                m->sends[m->n_sends++] = s->first + i;
+            offset += p->bytes;
+        }
+        m->sent_with[k] = f->send ? m->n_sends : 0;
+    }
+}
+
+int hcp_mpi_make_pass(struct mpi_transport *m, struct hcp_err *err)
+{
+    if (grow_steps(m, err) != HCP_OK || grow_pieces(m, err) != HCP_OK ||
+        (m->staged && grow_stages(m, err) != HCP_OK))
+        return HCP_FAILED;
+    list_pieces(m);
+    return HCP_OK;
+}
+
+void hcp_mpi_free_pass(struct mpi_transport *m)
+{
+    const hcp_runtime *run = m->base.runtime;
+    for (int32_t i = 0; m->staged && i < m->pieces_room; i++)
+        run->event_destroy(m->pieces[i].copied);
+    for (int32_t i = 0; m->staged && i < m->steps_room; i++)
+        run->event_destroy(m->step_done[i]);
+    for (int32_t i = 0; !m->base.failed && i < m->n_stages; i++)
+        run->host_release(m->stages[i].memory);
+    free(m->pieces);
+    free(m->receives);
+    free(m->sends);
+    free(m->times);
+    free(m->step_done);
+    free(m->sent_with);
+    free(m->stages);
+}
