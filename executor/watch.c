@@ -29,7 +29,7 @@
 
 /* How long a stop may take, and how long the first of several deaths is looked for. */
 #define STOP_S 3.0
-#define LOOK_S 0.3
+#define LOOK_S 0.2
 /* Why a rank is ending, and which other rank is the cause (the communicator's size: all
  * others): in shared memory, one word a rank. UNKNOWN while it runs, and for ever if it
  * was killed or failed by itself. */
@@ -222,9 +222,10 @@ static _Noreturn void end_by_signal(struct ring_watch *w, int signal)
     if (signal == SIGINT)
         snprintf(text, sizeof text, "interrupted %s", what);
     else
-        snprintf(text, sizeof text, "stopped by the launcher %s; %s", what,
-                 w->n == w->size ? "it was interrupted, or it has ended"
-                                 : "another rank has ended, or it was interrupted");
+        snprintf(text, sizeof text, "stopped by the launcher (%s) %s",
+                 w->n == w->size ? "interrupted or cancelled"
+                                 : "another rank has ended, or it was interrupted",
+                 what);
     end_process(w, text);
 }
 

@@ -143,8 +143,14 @@ static int watch(int argc, char **argv)
     }
     ring_watch_on_stop(w, strcmp(how, "hang") == 0 ? hang : stop_at_once, NULL);
     if (strcmp(how, "end") == 0) {
+        for (int i = 0; i < 50 && rc == HCP_OK; i++) {
+            ring_watch_stop(w);
+            rc = ring_watch_start(&comm, atof(argv[1]), &w, &err);
+        }
         ring_watch_stop(w);
-        pause_s(0.2 * (comm.size - comm.rank)); /* the last rank first */
+        say("%d %s", rc, err.text);
+        ring_comm_close(&comm);
+        pause_s(0.1 * (comm.size - comm.rank)); /* the last rank first */
         _exit(0);
     }
     snprintf(what, sizeof what, "waiting for the KV of rank %d (step 1)", before);

@@ -15,7 +15,7 @@ if HAVE_CMOCKA
 check_PROGRAMS += tests/test-ring-verify
 TESTS += tests/test-ring-verify
 tests_test_ring_verify_SOURCES = tests/test-ring-verify.c executor/verify.c \
-	executor/verify.h tests/faulty-provider.c tests/faulty-provider.h $(PLAN_FIXTURE)
+	executor/verify-compare.c executor/verify-internal.h executor/verify.h tests/faulty-provider.c tests/faulty-provider.h $(PLAN_FIXTURE)
 tests_test_ring_verify_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(MPI_CFLAGS)
 tests_test_ring_verify_LDADD = executor/libhcpschedule.la kernels/libhcpkernels.la \
 	$(PLAN_LIBS)
@@ -28,6 +28,13 @@ check_PROGRAMS += tests/ring-comm
 tests_ring_comm_SOURCES = tests/ring-comm.c
 tests_ring_comm_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 tests_ring_comm_LDADD = executor/libhcpgroup.la $(PROFILER_CUDA)
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-ring-warden
+TESTS += tests/test-ring-warden
+tests_test_ring_warden_SOURCES = tests/test-ring-warden.c
+tests_test_ring_warden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(MPI_CFLAGS)
+tests_test_ring_warden_LDADD = executor/libhcpgroup.la $(PROFILER_CUDA) $(CMOCKA_LIBS)
+endif
 endif
 
 if HAVE_MPI
