@@ -1,1 +1,281 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hcp-ring: the reference executor. In this order, on every rank: the plan (from a file
+ * or from libhcpplan), MPI, agreement, the device and its limit, then passes of the ring.
+ */
+#include "config.h"
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "executor/program.h"
+#include "profiler/worker.h"
+
+/* Where a launcher says a process's rank before MPI does. */
+static int rank_of_launcher(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value && *value)
+            return atoi(value);
+    }
+    return 0;
+}
+
+/* A wrong command line is said once, not by every rank. */
+static void parse_quietly(int argc, char **argv, struct ring_options *o)
+{
+    int quiet = ring_launched() && rank_of_launcher() != 0;
+    int kept = quiet ? dup(STDERR_FILENO) : -1, out = quiet ? dup(STDOUT_FILENO) : -1;
+
+    if (quiet && (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)))
+        quiet = 0;
+    ring_options_parse(argc, argv, o);
+    if (kept >= 0) {
+        fflush(stderr);
+        dup2(kept, STDERR_FILENO);
+        close(kept);
+    }
+    if (out >= 0) {
+        fflush(stdout);
+        dup2(out, STDOUT_FILENO);
+        close(out);
+    }
+}
+
+static void identify(const struct ring_program *p, const hcp_plan *plan,
+                     struct ring_identity *id)
+{
+    const hcp_shape *s = &plan->shape;
+
+    *id = (struct ring_identity){.plan_version = hcp_plan_version(),
+                                 .fingerprint = hcp_plan_fingerprint(plan),
+                                 .seq_len = plan->seq_len,
+                                 .n_ranks = (int64_t)plan->n_ranks};
+    snprintf(id->tool_version, sizeof id->tool_version, "%s", PACKAGE_VERSION);
+    snprintf(id->shape, sizeof id->shape, "%s %d/%d heads x %d, batch %d, %s, %s",
+             s->dtype, (int)s->heads, (int)s->kv_heads, (int)s->head_dim, (int)s->batch,
+             plan->causal ? "causal" : "full", hcp_layout_name(plan->layout));
+    snprintf(id->options, sizeof id->options,
+             "buffers %d, sub-blocks %d%s, transport %s, seed %llu, passes %d",
+             (int)plan->buffers, (int)plan->sub_blocks, plan->barrier ? ", barrier" : "",
+             p->o.transport, (unsigned long long)p->o.seed, p->o.repeat);
+    snprintf(id->provider, sizeof id->provider, "%s",
+             p->o.provider ? p->o.provider : plan->provider);
+}
+
+static int agree(const struct ring_program *p, struct hcp_err *err)
+{
+    int64_t n = (int64_t)p->plans.n, most = n, least = n;
+    int rc = HCP_OK;
+
+    MPI_Allreduce(&n, &most, 1, MPI_INT64_T, MPI_MAX, p->comm.world);
+    MPI_Allreduce(&n, &least, 1, MPI_INT64_T, MPI_MIN, p->comm.world);
+    if (most != least)
+        return hcp_fail(err, HCP_FAILED,
+                        "the ranks do not agree: some have %lld plans, some %lld; give "
+                        "all ranks the same plan files",
+                        (long long)least, (long long)most);
+    for (size_t i = 0; rc == HCP_OK && i < p->plans.n; i++) {
+        struct ring_identity id;
+
+        identify(p, &p->plans.plans[i], &id);
+        rc = ring_agree(&p->comm, &id, err);
+    }
+    return rc;
+}
+
+static int check_size(const struct ring_program *p, struct hcp_err *err)
+{
+    size_t n = p->plans.plans[0].n_ranks;
+
+    if (n == (size_t)p->comm.size)
+        return HCP_OK;
+    return hcp_fail(err, HCP_USAGE,
+                    "the plan has %zu ranks and %d %s started; use 'mpirun -np %zu "
+                    "hcp-ring ...' or --local %zu",
+                    n, p->comm.size, p->comm.size == 1 ? "was" : "were", n, n);
+}
+
+/* NCCL when every rank has a GPU of its own and this build has it. */
+static const char *choose_transport(const struct ring_program *p)
+{
+    if (strcmp(p->o.transport, "auto") != 0)
+        return p->o.transport;
+#ifdef HAVE_NCCL
+    for (int i = 0; i < p->comm.size; i++) {
+        if (!p->peers[i].is_cuda)
+            return "mpi";
+        for (int k = 0; k < i; k++)
+            if (strcmp(p->peers[i].uuid, p->peers[k].uuid) == 0)
+                return "mpi";
+    }
+    return "nccl";
+#else
+    return "mpi";
+#endif
+}
+
+static int meet_peers(struct ring_program *p, struct hcp_err *err)
+{
+    int rc;
+
+    p->peers = calloc((size_t)p->comm.size, sizeof *p->peers);
+    rc = p->peers ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+    rc = ring_all_ok(&p->comm, rc, err);
+    if (rc == HCP_OK &&
+        MPI_Allgather(&p->place.self, sizeof p->place.self, MPI_BYTE, p->peers,
+                      sizeof *p->peers, MPI_BYTE, p->comm.world) != MPI_SUCCESS)
+        rc = hcp_fail(err, HCP_FAILED, "MPI cannot gather the ranks' devices");
+    return rc;
+}
+
+static void cancel_links(void *links)
+{
+    ring_links_cancel(links);
+}
+
+static int open_links(struct ring_program *p, struct hcp_err *err)
+{
+    int rc;
+
+    snprintf(p->transport, sizeof p->transport, "%s", choose_transport(p));
+    /* The watch is to end a wait first: it names the rank and what it was waited for. */
+    rc = ring_links_new(p->transport, &p->comm, p->place.runtime,
+                        p->place.self.is_cuda ? p->place.self.sm_seen : 0,
+                        1.5 * p->o.timeout_s + 2, &p->links, err);
+    rc = ring_all_ok(&p->comm, rc, err);
+    if (rc == HCP_OK)
+        ring_watch_on_stop(p->watch, cancel_links, p->links);
+    return rc;
+}
+
+static int run_plans(struct ring_program *p, struct hcp_err *err)
+{
+    struct ring_result *results = calloc(p->plans.n, sizeof *results);
+    int rc = results ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+    size_t done = 0;
+
+    rc = ring_all_ok(&p->comm, rc, err);
+    while (rc == HCP_OK && done < p->plans.n) {
+        rc = ring_measure(p, &p->plans.plans[done], p->o.repeat, p->o.verify_rows >= 0,
+                          &results[done], err);
+        done += rc == HCP_OK;
+    }
+    if (rc == HCP_OK && p->comm.rank == 0) {
+        if (ring_print(p, results, done, NULL))
+            rc = hcp_fail(err, HCP_FAILED, "cannot print the results");
+        if (rc == HCP_OK)
+            rc = ring_store(p, results, done, err);
+        for (size_t i = 0; rc == HCP_OK && i < done; i++)
+            if (!ring_result_passed(&results[i]))
+                rc = hcp_fail(err, HCP_FAILED, "verification failed: see above");
+    }
+    for (size_t i = 0; i < done; i++)
+        ring_result_free(&results[i]);
+    free(results);
+    return p->alone || done < p->plans.n ? rc : ring_all_ok(&p->comm, rc, err);
+}
+
+/* Whether a rank has a limit that needs a helper process. */
+static int limited(const struct ring_plans *plans)
+{
+    for (size_t r = 0; plans->n && r < plans->plans[0].n_ranks; r++)
+        if (plans->plans[0].ranks[r].limit[0])
+            return 1;
+    return 0;
+}
+
+static int with_device(struct ring_program *p, const struct ring_gpus *gpus,
+                       struct hcp_err *err)
+{
+    const hcp_plan_rank *rank = &p->plans.plans[0].ranks[p->comm.rank];
+    int rc = ring_place_open(&p->comm, p->warden, gpus, rank, &p->o, &p->place, err);
+
+    rc = ring_all_ok(&p->comm, rc, err);
+    if (rc == HCP_OK)
+        rc = meet_peers(p, err);
+    if (rc == HCP_OK)
+        rc = open_links(p, err);
+    if (rc == HCP_OK)
+        rc = p->o.search ? ring_search(p, err) : run_plans(p, err);
+    return rc;
+}
+
+static int under_mpi(struct ring_program *p, int loaded, const struct ring_gpus *gpus,
+                     struct hcp_err *err)
+{
+    int rc = ring_all_ok(&p->comm, loaded, err);
+
+    if (rc == HCP_OK)
+        rc = agree(p, err);
+    if (rc == HCP_OK)
+        rc = check_size(p, err);
+    if (rc == HCP_OK)
+        rc = ring_watch_start(&p->comm, p->o.timeout_s, &p->watch, err);
+    if (rc == HCP_OK)
+        rc = with_device(p, gpus, err);
+    return rc;
+}
+
+/* Everybody is done, well or with the same error. */
+static int finish(struct ring_program *p, struct ring_gpus *gpus, int rc,
+                  const struct hcp_err *err)
+{
+    if (rc && p->comm.rank == 0)
+        hcp_cli_report(err);
+    ring_watch_on_stop(p->watch, NULL, NULL);
+    ring_links_close(p->links);
+    ring_place_close(&p->place);
+    if (p->place.runtime)
+        p->place.runtime->reset();
+    ring_watch_stop(p->watch);
+    ring_comm_close(&p->comm); /* all ranks of the host have let go of their device */
+    ring_warden_stop(p->warden);
+    ring_plans_free(&p->plans);
+    free(p->peers);
+    free(p->o.plan_files);
+    free(gpus->infos);
+    return hcp_cli_finish(rc);
+}
+
+int main(int argc, char **argv)
+{
+    struct ring_program p = {0};
+    struct ring_gpus gpus = {0};
+    struct hcp_err err = {0};
+    int rc;
+
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error to report, not a death */
+    if (argc == 2 && !strcmp(argv[1], HCP_WORKER_COMMAND)) { /* started by ourselves */
+        hcp_cli_set_name("hcp-ring");
+        return hcp_worker_main();
+    }
+    setlocale(LC_CTYPE, "");
+    hcp_cli_set_name("hcp-ring");
+    parse_quietly(argc, argv, &p.o);
+    if (p.o.local && !ring_launched()) {
+        ring_launch_local(p.o.local, argc, argv, &err);
+        return hcp_cli_report(&err);
+    }
+    ring_watch_block_signals();
+    /* Before MPI: processes can be forked, and a failure here is exchanged there. */
+    rc = ring_plans_load(&p.o, &p.plans, &err);
+    if (rc == HCP_OK && !ring_place_cpu_only(&p.plans))
+        rc = ring_gpus_list(&gpus, &err);
+    if (rc == HCP_OK && limited(&p.plans))
+        rc = ring_warden_start(&p.warden, &err);
+    if (ring_comm_open(&argc, &argv, &p.comm, &err)) {
+        ring_warden_stop(p.warden);
+        return hcp_cli_report(&err);
+    }
+    rc = under_mpi(&p, rc, &gpus, &err);
+    if (rc && p.alone) /* the others are in the middle of something: they see us end */
+        ring_watch_fail(p.watch, &err);
+    return finish(&p, &gpus, rc, &err);
+}

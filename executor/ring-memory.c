@@ -1,1 +1,349 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a pass needs, made before it. Memory of a rank, in elements of the plan's type:
+ *
+ *   q        [batch][heads][tokens][head_dim]
+ *   own      K then V, each [batch][kv_heads][tokens][head_dim]: one message
+ *   packed   the same as its pieces travel, where there are several
+ *   buffers  one a block that is held beside the own one; a piece of n tokens from token
+ *            `first` lies at first * token_bytes: K then V, [batch][kv_heads][n][head_dim]
+ *   o, lse   fp32 [batch][heads][tokens][head_dim] and [batch][heads][tokens]
+ */
+#include "config.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "executor/ring-internal.h"
+#include "kernels/dtype.h"
+
+int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *err)
+{
+    const char *detail = r->config.runtime->last_error();
+
+    return hcp_fail(err, HCP_FAILED, "%s: %s%s%s", doing, hcp_rc_text(rc),
+                    *detail ? ": " : "", detail);
+}
+
+static int shape_of(ring *r, struct hcp_err *err)
+{
+    static const hcp_dtype all[] = {HCP_BF16, HCP_FP16, HCP_FP32};
+    const hcp_shape *s = &r->config.plan->shape;
+    hcp_attn_problem *p = &r->shape;
+    size_t i = 0;
+
+    while (i < 3 && strcmp(s->dtype, hcp_dtype_name(all[i])) != 0)
+        i++;
+    if (i == 3)
+        return hcp_fail(err, HCP_FAILED, "dtype '%s' of the plan is not known", s->dtype);
+    *p = (hcp_attn_problem){.size = sizeof *p,
+                            .batch = s->batch,
+                            .heads = s->heads,
+                            .kv_heads = s->kv_heads,
+                            .head_dim = s->head_dim,
+                            .dtype = all[i],
+                            .out_dtype = HCP_FP32,
+                            .scale = 1 / sqrt(s->head_dim)};
+    r->element_bytes = hcp_dtype_bytes(p->dtype);
+    r->token_bytes = 2 * p->batch * p->kv_heads * p->head_dim * r->element_bytes;
+    return HCP_OK;
+}
+
+static int grab(ring *r, void *out, int64_t bytes, const char *what, struct hcp_err *err)
+{
+    char doing[96];
+    void *p = NULL;
+    int rc;
+
+    if (bytes == 0)
+        return HCP_OK;
+    rc = r->config.runtime->alloc(&p, bytes);
+    snprintf(doing, sizeof doing, "cannot allocate %.3f GB for %s",
+             1e-9 * (double)bytes, what);
+    if (rc)
+        return ring_device_fail(r, rc, doing, err);
+    memcpy(out, &p, sizeof p);
+    return HCP_OK;
+}
+
+static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
+{
+    const hcp_attn_problem *p = &r->shape;
+    int64_t rows = p->batch * p->heads * r->schedule.tokens;
+    int64_t own = r->schedule.tokens * r->token_bytes;
+    int rc = grab(r, &r->q, rows * p->head_dim * r->element_bytes, "queries", err);
+
+    if (rc == HCP_OK)
+        rc = grab(r, &r->own, own, "keys and values", err);
+    if (rc == HCP_OK && r->schedule.n_send_pieces > 1)
+        rc = grab(r, &r->packed, own, "keys and values in pieces", err);
+    if (rc == HCP_OK)
+        rc = grab(r, &r->buffers, n_buffers * r->schedule.max_block * r->token_bytes,
+                  "receive buffers", err);
+    if (rc == HCP_OK)
+        rc = grab(r, &r->o, rows * p->head_dim * (int64_t)sizeof(float), "the output",
+                  err);
+    if (rc == HCP_OK)
+        rc = grab(r, &r->lse, rows * (int64_t)sizeof(float), "the log-sum-exp", err);
+    return rc;
+}
+
+/* ---- inputs ---- */
+
+/* Local tokens [first, first + n) of a tensor with `heads` heads into out, dense
+ * [batch][heads][n][head_dim]: each element is a function of its place in the whole
+ * sequence's tensor [batch][heads][seq_len][head_dim]. */
+static int fill(const ring *r, char *out, int64_t heads, uint64_t seed, int64_t first,
+                int64_t n)
+{
+    const hcp_plan *plan = r->config.plan;
+    const hcp_plan_rank *rank = &plan->ranks[r->schedule.rank];
+    const hcp_attn_problem *p = &r->shape;
+
+    for (int64_t bh = 0; bh < p->batch * heads; bh++) {
+        int64_t local = 0; /* of the segment's first token */
+
+        for (int64_t s = 0; s < rank->n_segments; s++) {
+            const hcp_segment *seg = &plan->segments[rank->first_segment + s];
+            int64_t from = first > local ? first : local;
+            int64_t end = local + seg->length, to = first + n < end ? first + n : end;
+
+            if (from < to) {
+                uint64_t at = (uint64_t)(bh * plan->seq_len + seg->offset + from - local) *
+                              (uint64_t)p->head_dim;
+                char *dst = out + (bh * n + from - first) * p->head_dim * r->element_bytes;
+                int rc = r->config.runtime->randn(dst, (to - from) * p->head_dim,
+                                                  p->dtype, seed, at, r->stream);
+                if (rc)
+                    return rc;
+            }
+            local = end;
+        }
+    }
+    return HCP_RC_OK;
+}
+
+static int fill_kv(const ring *r, char *out, int64_t first, int64_t n)
+{
+    int64_t half = n * r->token_bytes / 2;
+    int rc = fill(r, out, r->shape.kv_heads, r->config.seed + 2, first, n);
+
+    return rc ? rc : fill(r, out + half, r->shape.kv_heads, r->config.seed + 3, first, n);
+}
+
+static int fill_inputs(ring *r, struct hcp_err *err)
+{
+    const struct ring_schedule *s = &r->schedule;
+    int rc = fill(r, r->q, r->shape.heads, r->config.seed + 1, 0, s->tokens);
+
+    if (rc == HCP_RC_OK)
+        rc = fill_kv(r, r->own, 0, s->tokens);
+    for (size_t i = 0; rc == HCP_RC_OK && r->packed && i < s->n_send_pieces; i++)
+        rc = fill_kv(r, r->packed + s->send_pieces[i].first * r->token_bytes,
+                     s->send_pieces[i].first, s->send_pieces[i].tokens);
+    if (rc == HCP_RC_OK)
+        rc = r->config.runtime->sync(r->stream);
+    return rc ? ring_device_fail(r, rc, "cannot fill the inputs", err) : HCP_OK;
+}
+
+/* ---- kernels ---- */
+
+/* The problem of a call on `tokens` keys and values that lie as one message. */
+static hcp_attn_problem problem_of(const ring *r, const struct ring_call *call,
+                                   int64_t tokens, int accumulate)
+{
+    hcp_attn_problem p = r->shape;
+    int64_t *q = p.q_stride, *k = p.k_stride;
+
+    p.q_len = call->rows;
+    p.kv_len = call->keys;
+    p.causal = call->causal;
+    p.accumulate = accumulate;
+    q[2] = p.head_dim;
+    q[1] = r->schedule.tokens * q[2];
+    q[0] = p.heads * q[1];
+    k[2] = p.head_dim;
+    k[1] = tokens * k[2];
+    k[0] = p.kv_heads * k[1];
+    memcpy(p.v_stride, k, sizeof p.v_stride);
+    memcpy(p.o_stride, q, sizeof p.o_stride);
+    return p;
+}
+
+struct made { /* attention steps so far, and what they were made for */
+    hcp_attn_problem problem;
+    hcp_attention *attention;
+};
+
+static int make_attention(ring *r, struct made *made, const hcp_attn_problem *problem,
+                          hcp_attention **out, struct hcp_err *err)
+{
+    const struct ring_config *c = &r->config;
+    char text[400];
+    int rc;
+
+    for (size_t i = 0; i < r->n_attentions; i++) {
+        if (memcmp(&made[i].problem, problem, sizeof *problem) == 0) {
+            *out = made[i].attention;
+            return HCP_OK;
+        }
+    }
+    rc = hcp_attention_create_pitched(c->provider, c->runtime, &c->device, problem,
+                                      r->schedule.tokens, out, text, sizeof text);
+    if (rc)
+        return hcp_fail(err, HCP_FAILED, "%lld queries x %lld keys: %s",
+                        (long long)problem->q_len, (long long)problem->kv_len, text);
+    made[r->n_attentions].problem = *problem;
+    made[r->n_attentions].attention = r->attentions[r->n_attentions] = *out;
+    r->n_attentions++;
+    return HCP_OK;
+}
+
+/* The calls on a piece whose K and V lie at kv. */
+static int make_kernels(ring *r, struct made *made, const struct ring_piece *piece,
+                        char *kv, int accumulate, struct hcp_err *err)
+{
+    const hcp_attn_problem *p = &r->shape;
+    char *v = kv + piece->tokens * r->token_bytes / 2;
+
+    for (size_t i = piece->call; i < piece->call + piece->n_calls; i++) {
+        const struct ring_call *call = &r->schedule.calls[i];
+        struct ring_kernel *kernel = &r->kernels[i];
+        hcp_attn_problem problem = problem_of(r, call, piece->tokens, accumulate);
+        int64_t at = call->row * p->head_dim;
+        int rc = make_attention(r, made, &problem, &kernel->attention, err);
+
+        if (rc)
+            return rc;
+        kernel->args = (hcp_attn_args){.size = sizeof kernel->args,
+                                       .q = r->q + at * r->element_bytes,
+                                       .k = kv,
+                                       .v = v,
+                                       .o = r->o + at,
+                                       .lse = r->lse + call->row,
+                                       .q_len = call->rows,
+                                       .kv_len = call->keys};
+    }
+    return HCP_OK;
+}
+
+/* ---- steps ---- */
+
+/* Where the block of a step lies: its buffer, -1 the own block. */
+static int32_t slot_of(int32_t step, int32_t n_buffers)
+{
+    return step == 0 ? -1 : (step - 1) % n_buffers;
+}
+
+static int make_steps(ring *r, int32_t n_buffers, struct hcp_err *err)
+{
+    const struct ring_schedule *s = &r->schedule;
+    struct made *made = calloc(s->n_calls + 1, sizeof *made);
+    struct hcp_message *message = r->messages;
+    int rc = made ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+
+    for (int32_t k = 0; rc == HCP_OK && k < s->m; k++) {
+        const struct ring_step *step = &s->steps[k];
+        const struct ring_piece *pieces = &s->pieces[step->piece];
+        struct hcp_transfer *transfer = &r->transfers[k];
+        int32_t slot = slot_of(k, n_buffers);
+        char *block = k == 0 ? r->own
+                             : r->buffers + slot * s->max_block * r->token_bytes;
+
+        for (size_t i = 0; rc == HCP_OK && i < step->n_pieces; i++)
+            rc = make_kernels(r, made, &pieces[i],
+                              block + pieces[i].first * r->token_bytes, k > 0, err);
+        *transfer = (struct hcp_transfer){.receive = step->receive,
+                                          .send = step->send,
+                                          .slot = slot,
+                                          .pieces = message,
+                                          .n_pieces = (int32_t)step->n_pieces};
+        if (k == 0) {
+            pieces = s->send_pieces;
+            transfer->n_pieces = (int32_t)s->n_send_pieces;
+            block = r->packed ? r->packed : r->own;
+        }
+        if (!step->receive && !step->send)
+            transfer->n_pieces = 0;
+        for (int32_t i = 0; i < transfer->n_pieces; i++)
+            *message++ = (struct hcp_message){block + pieces[i].first * r->token_bytes,
+                                              pieces[i].tokens * r->token_bytes};
+    }
+    free(made);
+    return rc;
+}
+
+static int make_events(ring *r, struct hcp_err *err)
+{
+    const hcp_runtime *runtime = r->config.runtime;
+    size_t n = r->schedule.n_pieces;
+    int rc = runtime->event_create(&r->start);
+
+    for (size_t i = 0; rc == HCP_RC_OK && i < n; i++) {
+        rc = runtime->event_create(&r->begun[i]);
+        if (rc == HCP_RC_OK)
+            rc = runtime->event_create(&r->done[i]);
+    }
+    return rc ? ring_device_fail(r, rc, "cannot create events", err) : HCP_OK;
+}
+
+int ring_memory_open(ring *r, struct hcp_err *err)
+{
+    const struct ring_schedule *s = &r->schedule;
+    int32_t n_buffers = r->config.buffers;
+    int rc = shape_of(r, err);
+
+    if (rc || s->index < 0)
+        return rc;
+    if (n_buffers < 1 || n_buffers > s->m - 1)
+        n_buffers = s->m > 1 ? s->m - 1 : 1;
+    r->attentions = calloc(s->n_calls + 1, sizeof(hcp_attention *));
+    r->kernels = calloc(s->n_calls + 1, sizeof *r->kernels);
+    r->messages = calloc(s->n_pieces + s->n_send_pieces + 1, sizeof *r->messages);
+    r->transfers = calloc((size_t)s->m, sizeof *r->transfers);
+    r->begun = calloc(s->n_pieces + 1, sizeof(void *));
+    r->done = calloc(s->n_pieces + 1, sizeof(void *));
+    if (!r->attentions || !r->kernels || !r->messages || !r->transfers || !r->begun ||
+        !r->done)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    rc = r->config.runtime->stream_create(&r->stream);
+    if (rc)
+        return ring_device_fail(r, rc, "cannot create a stream", err);
+    rc = allocate(r, n_buffers, err);
+    if (rc == HCP_OK)
+        rc = fill_inputs(r, err);
+    if (rc == HCP_OK)
+        rc = make_steps(r, n_buffers, err);
+    if (rc == HCP_OK)
+        rc = make_events(r, err);
+    return rc;
+}
+
+void ring_memory_close(ring *r)
+{
+    const hcp_runtime *runtime = r->config.runtime;
+
+    for (size_t i = 0; i < r->n_attentions; i++)
+        hcp_attention_destroy(r->attentions[i]);
+    runtime->event_destroy(r->start);
+    for (size_t i = 0; i < r->schedule.n_pieces; i++) {
+        runtime->event_destroy(r->begun ? r->begun[i] : NULL);
+        runtime->event_destroy(r->done ? r->done[i] : NULL);
+    }
+    if (r->go)
+        runtime->host_release(r->go);
+    runtime->release(r->q);
+    runtime->release(r->own);
+    runtime->release(r->packed);
+    runtime->release(r->buffers);
+    runtime->release(r->o);
+    runtime->release(r->lse);
+    if (r->stream)
+        runtime->stream_destroy(r->stream);
+    free(r->attentions);
+    free(r->kernels);
+    free(r->messages);
+    free(r->transfers);
+    free(r->begun);
+    free(r->done);
+}

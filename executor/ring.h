@@ -18,9 +18,9 @@ typedef struct ring ring;
 /* Transports between the ranks, opened when a set of ranks first forms a ring and kept:
  * rings of the same ranks share one. */
 typedef struct ring_links ring_links;
-int ring_links_new(const char *transport, MPI_Comm comm, const hcp_runtime *runtime,
-                   int32_t sm_count, double timeout_s, ring_links **out,
-                   struct hcp_err *err);
+int ring_links_new(const char *transport, const struct ring_comm *comm,
+                   const hcp_runtime *runtime, int32_t sm_count, double timeout_s,
+                   ring_links **out, struct hcp_err *err);
 /* Gives up what is under way, from any thread. */
 void ring_links_cancel(ring_links *links);
 void ring_links_close(ring_links *links); /* collective after success; accepts NULL */
@@ -28,7 +28,7 @@ void ring_links_close(ring_links *links); /* collective after success; accepts N
 struct ring_config {
     const hcp_plan *plan; /* must outlive the ring */
     int32_t rank;         /* plan rank = rank in comm */
-    MPI_Comm comm;        /* of all the plan's ranks */
+    const struct ring_comm *comm; /* of all the plan's ranks */
     const hcp_runtime *runtime;
     hcp_device_ref device;
     const hcp_provider *provider;

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <stdlib.h>
+#include <string.h>
+#include "executor/program.h"
+
+enum {
+    OPT_PLAN = 0x5000,
+    OPT_RANKS,
+    OPT_PROVIDER,
+    OPT_KERNEL,
+    OPT_STRATEGY,
+    OPT_TILE,
+    OPT_STRIPES,
+    OPT_EXTRAPOLATE,
+    OPT_ALPHA,
+    OPT_GBPS,
+    OPT_BUFFERS,
+    OPT_SUB_BLOCKS,
+    OPT_BARRIER,
+    OPT_TRANSPORT,
+    OPT_VERIFY,
+    OPT_REPEAT,
+    OPT_WARM_UP,
+    OPT_MAX_TIME,
+    OPT_TIMEOUT,
+    OPT_SEED,
+    OPT_LOCAL,
+    OPT_ANY_DEVICE,
+    OPT_NO_STORE
+};
+
+static const struct argp_option options[] = {
+    {"plan", OPT_PLAN, "FILE", 0,
+     "Plan printed by 'hcp-plan split --json', or plans by 'compare --json' (- reads "
+     "standard input); may be repeated",
+     1},
+    {"local", OPT_LOCAL, "N", 0, "Start N ranks on this host with mpirun", 1},
+    {"db", 'd', "FILE", 0,
+     "Profile database: asked for plans without --plan, and given the results ($HCP_DB, "
+     "else hcp.db, without --plan; none with it)",
+     1},
+    {"json", 'j', NULL, 0, "Print JSON", 1},
+    {"no-store", OPT_NO_STORE, NULL, 0, "Leave the database as it is", 1},
+    {0, 0, NULL, 0, "Instead of --plan, a question to the library on every rank:", 10},
+    {"ranks", OPT_RANKS, "LIST", 0,
+     "Ranks in ring order: [N*]DEVICE[@LIMIT], separated by commas", 10},
+    {"strategy", OPT_STRATEGY, "LIST", 0,
+     "Which splits to run: even, nominal, proportional, lut, poly, best, separated by "
+     "commas, or all (best)",
+     10},
+    {"tile", OPT_TILE, "N", 0,
+     "Shares are multiples of N tokens, except one (the largest kernel tile)", 10},
+    {"stripes", OPT_STRIPES, "N", 0, "Stripes of the striped layout (8)", 10},
+    {"extrapolate", OPT_EXTRAPOLATE, NULL, 0, "Plan outside the measured lengths", 10},
+    {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 10},
+    {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)",
+     10},
+    {0, 0, NULL, 0, "How the ring is run:", 30},
+    {"transport", OPT_TRANSPORT, "NAME", 0,
+     "nccl, mpi or auto: NCCL when every rank has a GPU of its own (auto)", 30},
+    {"buffers", OPT_BUFFERS, "N", 0,
+     "KV blocks a rank can hold beside its own (the plan's; 0: all of them)", 30},
+    {"sub-blocks", OPT_SUB_BLOCKS, "N", 0, "Send KV blocks in N pieces (the plan's)", 30},
+    {"barrier", OPT_BARRIER, NULL, 0, "All ranks synchronise after every step", 30},
+    {"provider", OPT_PROVIDER, "NAME", 0, "Attention kernel (the plan's)", 30},
+    {"kernel", OPT_KERNEL, "FILE.so", 0, "Attention kernel from a shared object", 30},
+    {"verify", OPT_VERIFY, "ROWS", OPTION_ARG_OPTIONAL,
+     "Compare with attention on one device and in fp64, at most ROWS rows of heads a "
+     "rank (512)",
+     30},
+    {"repeat", OPT_REPEAT, "N", 0, "Measured passes (10)", 30},
+    {"warm-up", OPT_WARM_UP, "S", 0, "Run untimed for S seconds first, two passes at least "
+     "(0.1)",
+     30},
+    {"max-time", OPT_MAX_TIME, "S", 0,
+     "Stop measuring a plan after S seconds with three passes at least (10)", 30},
+    {"timeout", OPT_TIMEOUT, "S", 0, "Longest wait for another rank in seconds (30)", 30},
+    {"seed", OPT_SEED, "N", 0, "Of the random inputs (1)", 30},
+    {"any-device", OPT_ANY_DEVICE, NULL, 0,
+     "Run although the plan was made for other devices", 30},
+    {0},
+};
+
+static int number(const char *arg, const char *what, int64_t lo, int64_t hi, int64_t *out,
+                  struct hcp_err *err)
+{
+    return hcp_parse_int(arg, what, lo, hi, out, err);
+}
+
+static int seconds(const char *arg, const char *what, double lo, double *out,
+                   struct hcp_err *err)
+{
+    char text[32];
+    size_t n = strlen(arg);
+    double v;
+
+    snprintf(text, sizeof text, "%s", arg);
+    if (n > 1 && n < sizeof text && text[n - 1] == 's')
+        text[n - 1] = 0;
+    if (n >= sizeof text || hcp_parse_double(text, &v, NULL) || !(v >= lo && v <= 1e6))
+        return hcp_fail(err, HCP_USAGE, "%s '%s' is not a time in seconds from %g to 1e6",
+                        what, arg, lo);
+    *out = v;
+    return HCP_OK;
+}
+
+static int set_question(int key, const char *arg, struct ring_options *o,
+                        struct hcp_err *err)
+{
+    hcp_question *q = &o->question;
+    struct hcp_err why = {0};
+    int64_t n = 0;
+    double v = 0;
+    int rc = HCP_OK;
+
+    switch (key) {
+    case OPT_TILE:
+        rc = hcp_parse_len(arg, 1, &q->tile, &why);
+        return rc ? hcp_fail(err, rc, "--tile: %s", why.text) : HCP_OK;
+    case OPT_STRIPES:
+        rc = number(arg, "--stripes", 1, 1024, &n, err);
+        q->stripes = (int32_t)n;
+        return rc;
+    case OPT_BUFFERS:
+        rc = number(arg, "--buffers", 0, 16, &n, err);
+        q->buffers = (int32_t)n;
+        o->given |= RING_GIVEN_BUFFERS;
+        return rc;
+    case OPT_SUB_BLOCKS:
+        rc = number(arg, "--sub-blocks", 1, 64, &n, err);
+        q->sub_blocks = (int32_t)n;
+        o->given |= RING_GIVEN_SUB_BLOCKS;
+        return rc;
+    case OPT_ALPHA:
+    case OPT_GBPS:
+        rc = hcp_parse_double(arg, &v, err);
+        if (rc == HCP_OK && !(v >= 0 && v <= 1e9))
+            return hcp_fail(err, HCP_USAGE, "%s '%s' is not in 0..1e9",
+                            key == OPT_ALPHA ? "--link-alpha-us" : "--link-gbps", arg);
+        *(key == OPT_ALPHA ? &q->link_alpha_us : &q->link_gbps) = v;
+        return rc;
+    }
+    return HCP_OK;
+}
+
+static int set_run(int key, const char *arg, struct ring_options *o, struct hcp_err *err)
+{
+    int64_t n = 0;
+    int rc = HCP_OK;
+
+    switch (key) {
+    case OPT_LOCAL:
+        rc = number(arg, "--local", 1, 4096, &n, err);
+        o->local = (int)n;
+        return rc;
+    case OPT_REPEAT:
+        rc = number(arg, "--repeat", 1, 1000000, &n, err);
+        o->repeat = (int)n;
+        return rc;
+    case OPT_SEED:
+        rc = number(arg, "--seed", 0, INT64_C(1) << 60, &n, err);
+        o->seed = (uint64_t)n;
+        return rc;
+    case OPT_VERIFY:
+        o->verify_rows = 512;
+        return arg ? number(arg, "--verify", 1, INT64_C(1) << 40, &o->verify_rows, err)
+                   : HCP_OK;
+    case OPT_WARM_UP:
+        return seconds(arg, "--warm-up", 0, &o->warm_up_s, err);
+    case OPT_MAX_TIME:
+        return seconds(arg, "--max-time", 0, &o->max_time_s, err);
+    case OPT_TIMEOUT:
+        return seconds(arg, "--timeout", 0.1, &o->timeout_s, err);
+    case OPT_TRANSPORT:
+        if (strcmp(arg, "auto") != 0 && strcmp(arg, "nccl") != 0 &&
+            strcmp(arg, "mpi") != 0)
+            return hcp_fail(err, HCP_USAGE,
+                            "--transport '%s' is not known; expected nccl, mpi or auto",
+                            arg);
+        o->transport = arg;
+        return HCP_OK;
+    }
+    return set_question(key, arg, o, err);
+}
+
+static int add_file(struct ring_options *o, const char *file)
+{
+    const char **more =
+        realloc(o->plan_files, (o->n_plan_files + 1) * sizeof *o->plan_files);
+
+    if (!more)
+        return -1;
+    o->plan_files = more;
+    o->plan_files[o->n_plan_files++] = file;
+    return 0;
+}
+
+static void check(const struct ring_options *o, const struct argp_state *state)
+{
+    if (o->n_plan_files && (o->ranks || o->strategies || o->shape.seq_len))
+        argp_error(state, "--plan has its own ranks and lengths; leave --ranks, "
+                          "--strategy and --seq-len out");
+    if (!o->n_plan_files && (!o->ranks || !o->shape.seq_len))
+        argp_error(state, "give --plan FILE, or --ranks and --seq-len");
+    if (strcmp(o->shape.phase, "prefill") != 0)
+        argp_error(state, "--phase %s: this version runs prefill only", o->shape.phase);
+    if (o->plugin && o->provider)
+        argp_error(state, "--kernel and --provider both name a kernel; use one");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct ring_options *o = state->input;
+    struct hcp_err err = {0};
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->shape;
+        return 0;
+    case 'd':
+        o->db = arg;
+        return 0;
+    case 'j':
+        o->json = 1;
+        return 0;
+    case OPT_PLAN:
+        return add_file(o, arg) ? ENOMEM : 0;
+    case OPT_RANKS:
+        o->ranks = arg;
+        return 0;
+    case OPT_PROVIDER:
+        o->provider = arg;
+        return 0;
+    case OPT_KERNEL:
+        o->plugin = arg;
+        return 0;
+    case OPT_STRATEGY:
+        o->strategies = arg;
+        return 0;
+    case OPT_EXTRAPOLATE:
+        o->question.extrapolate = 1;
+        return 0;
+    case OPT_BARRIER:
+        o->question.barrier = 1;
+        o->given |= RING_GIVEN_BARRIER;
+        return 0;
+    case OPT_ANY_DEVICE:
+        o->any_device = 1;
+        return 0;
+    case OPT_NO_STORE:
+        o->no_store = 1;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not an option; plans are given with --plan", arg);
+        return 0;
+    case ARGP_KEY_END:
+        check(o, state);
+        return 0;
+    case OPT_TILE:
+    case OPT_STRIPES:
+    case OPT_ALPHA:
+    case OPT_GBPS:
+    case OPT_BUFFERS:
+    case OPT_SUB_BLOCKS:
+    case OPT_TRANSPORT:
+    case OPT_VERIFY:
+    case OPT_REPEAT:
+    case OPT_WARM_UP:
+    case OPT_MAX_TIME:
+    case OPT_TIMEOUT:
+    case OPT_SEED:
+    case OPT_LOCAL:
+        if (set_run(key, arg, o, &err))
+            argp_error(state, "%s", err.text);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void print_version(FILE *out, struct argp_state *state)
+{
+    (void)state;
+    fprintf(out, "hcp-ring %s\n", PACKAGE_VERSION);
+}
+
+void ring_options_parse(int argc, char **argv, struct ring_options *out)
+{
+    static const struct argp_child children[] = {{&hcp_shape_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        options,
+        parse,
+        NULL,
+        "Runs plans of ring attention on real ranks, started by mpirun, srun or --local, "
+        "and puts what was predicted and what was measured side by side.\n"
+        "'hcp-ring search' also measures splits around the plans and reports the best "
+        "it found.",
+        children,
+        NULL,
+        NULL};
+    static char name[] = "hcp-ring search";
+
+    memset(out, 0, sizeof *out);
+    hcp_shape_defaults(&out->shape);
+    hcp_question_init(&out->question);
+    out->transport = "auto";
+    out->repeat = 10;
+    out->warm_up_s = 0.1;
+    out->max_time_s = 10;
+    out->timeout_s = 30;
+    out->verify_rows = -1;
+    out->seed = 1;
+    argp_program_version_hook = print_version;
+    if (argc > 1 && strcmp(argv[1], "search") == 0) {
+        out->search = 1;
+        argv[1] = name;
+        argc--;
+        argv++;
+    }
+    argp_parse(&argp, argc, argv, 0, NULL, out);
+}

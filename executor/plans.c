@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where plans come from: files, or the library asked on every rank. The second way is how
+ * an executor uses libhcpplan: load the models once, bind the ranks once, then ask; ranks
+ * that loaded the same models get the same plan without a word between them.
+ */
+#include "config.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "executor/program.h"
+
+void ring_plan_free(hcp_plan *plan)
+{
+    free(plan->ranks);
+    free(plan->segments);
+    plan->ranks = NULL;
+    plan->segments = NULL;
+}
+
+void ring_plans_free(struct ring_plans *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        ring_plan_free(&p->plans[i]);
+    free(p->plans);
+    free(p->workspace);
+    hcp_ring_free(p->ring);
+    hcp_models_free(p->models);
+    *p = (struct ring_plans){0};
+}
+
+static int exit_code(hcp_status status)
+{
+    switch (status) {
+    case HCP_STATUS_OK:
+        return HCP_OK;
+    case HCP_STATUS_INVALID:
+        return HCP_USAGE;
+    case HCP_STATUS_NO_MODEL:
+    case HCP_STATUS_STALE:
+    case HCP_STATUS_OUTSIDE:
+    case HCP_STATUS_INFEASIBLE:
+        return HCP_NO_ANSWER;
+    default:
+        return HCP_FAILED;
+    }
+}
+
+static int plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
+                       struct hcp_err *err)
+{
+    hcp_plan_rank *ranks = calloc(n_ranks, sizeof *ranks);
+    hcp_segment *segments = calloc(n_segments + 1, sizeof *segments);
+
+    if (!ranks || !segments) {
+        free(ranks);
+        free(segments);
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    }
+    hcp_plan_init(plan, ranks, n_ranks, segments, n_segments + 1);
+    return HCP_OK;
+}
+
+static int add_plan(struct ring_plans *p, hcp_plan *plan, struct hcp_err *err)
+{
+    hcp_plan *more = realloc(p->plans, (p->n + 1) * sizeof *more);
+
+    if (!more)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    p->plans = more;
+    p->plans[p->n++] = *plan;
+    return HCP_OK;
+}
+
+/* ---- files ---- */
+
+static int read_plan(const char *file, const json_t *object, struct ring_plans *p,
+                     struct hcp_err *err)
+{
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char why[200] = "";
+    size_t n_ranks = 0, n_segments = 0;
+    hcp_status status;
+    hcp_plan plan;
+    int rc;
+
+    if (!text)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    status = hcp_plan_json_counts(text, strlen(text), why, sizeof why, &n_ranks,
+                                  &n_segments);
+    rc = status ? exit_code(status) : plan_arrays(&plan, n_ranks, n_segments, err);
+    if (!status && rc == HCP_OK) {
+        status = hcp_plan_from_json(text, strlen(text), why, sizeof why, &plan);
+        if (status)
+            ring_plan_free(&plan);
+    }
+    free(text);
+    if (status)
+        return hcp_fail(err, exit_code(status),
+                        "%s: %s; print a plan with 'hcp-plan split --json'", file,
+                        why[0] ? why : hcp_strerror(status));
+    if (rc)
+        return rc;
+    if (plan.fingerprint && plan.fingerprint != hcp_plan_fingerprint(&plan)) {
+        ring_plan_free(&plan);
+        return hcp_fail(err, HCP_FAILED,
+                        "%s was changed after it was printed (its fingerprint does not "
+                        "match); print it again, or take the member \"fingerprint\" out",
+                        file);
+    }
+    rc = add_plan(p, &plan, err);
+    if (rc)
+        ring_plan_free(&plan);
+    return rc;
+}
+
+/* A plan, or an array of them as 'compare' prints it: its strategies without an answer
+ * are left out. */
+static int read_file(const char *file, struct ring_plans *p, struct hcp_err *err)
+{
+    json_error_t why;
+    json_t *json, *element;
+    size_t i, before = p->n;
+    int rc = HCP_OK;
+    FILE *in = strcmp(file, "-") == 0 ? stdin : fopen(file, "r");
+
+    if (!in)
+        return hcp_fail(err, HCP_FAILED, "cannot open plan %s: %s", file,
+                        strerror(errno));
+    json = json_loadf(in, JSON_REJECT_DUPLICATES, &why);
+    if (in != stdin)
+        fclose(in);
+    if (!json)
+        return hcp_fail(err, HCP_FAILED,
+                        "%s is not a plan: line %d: %s; print one with 'hcp-plan split "
+                        "--json'",
+                        file, why.line, why.text);
+    if (!json_is_array(json)) {
+        rc = read_plan(file, json, p, err);
+    } else {
+        json_array_foreach(json, i, element) {
+            if (rc == HCP_OK && !json_object_get(element, "error"))
+                rc = read_plan(file, element, p, err);
+        }
+    }
+    json_decref(json);
+    if (rc == HCP_OK && p->n == before)
+        rc = hcp_fail(err, HCP_NO_ANSWER, "%s holds no plan", file);
+    return rc;
+}
+
+/* ---- the library ---- */
+
+static int bind(const struct ring_options *o, const hcp_shape *shape,
+                const hcp_rank *ranks, size_t n, const char *provider,
+                struct ring_plans *p, struct hcp_err *err)
+{
+    hcp_status status = hcp_models_load(hcp_db_default_path(o->db), err->text,
+                                        sizeof err->text, &p->models);
+
+    if (!status)
+        status = hcp_ring_create(p->models, shape, ranks, n, provider, err->text,
+                                 sizeof err->text, &p->ring);
+    if (status)
+        return err->code = exit_code(status);
+    p->workspace_bytes = hcp_workspace_bytes(n);
+    p->workspace = malloc(p->workspace_bytes);
+    return p->workspace ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+}
+
+/* Names of --strategy as a bit set. */
+static int strategies_of(const char *text, unsigned *out, struct hcp_err *err)
+{
+    *out = 1u << HCP_STRATEGY_BEST;
+    if (!text)
+        return HCP_OK;
+    *out = 0;
+    if (strcmp(text, "all") == 0) {
+        *out = (2u << HCP_STRATEGY_BEST) - 1;
+        return HCP_OK;
+    }
+    for (const char *at = text;; at++) {
+        size_t len = strcspn(at, ",");
+        char name[24];
+        hcp_strategy strategy;
+
+        snprintf(name, sizeof name, "%.*s", (int)(len < 23 ? len : 23), at);
+        if (hcp_strategy_from_name(name, &strategy) || strategy > HCP_STRATEGY_BEST)
+            return hcp_fail(err, HCP_USAGE,
+                            "--strategy '%s' is not known; expected even, nominal, "
+                            "proportional, lut, poly, best or all",
+                            name);
+        *out |= 1u << strategy;
+        at += len;
+        if (!*at)
+            return HCP_OK;
+    }
+}
+
+static int ask(const struct ring_options *o, struct ring_plans *p, hcp_strategy strategy,
+               struct hcp_err *err)
+{
+    hcp_question q = o->question;
+    size_t n = hcp_ring_size(p->ring);
+    hcp_status status;
+    hcp_plan plan;
+    int rc;
+
+    q.seq_len = o->shape.seq_len;
+    q.causal = strcmp(o->shape.mask, "causal") == 0;
+    q.strategy = strategy;
+    if (o->shape.layout[0])
+        hcp_layout_from_name(o->shape.layout, &q.layout);
+    rc = plan_arrays(&plan, n, hcp_segments_max(n, q.layout, q.stripes), err);
+    if (rc)
+        return rc;
+    status = hcp_plan_split(p->ring, &q, p->workspace, p->workspace_bytes, err->text,
+                            sizeof err->text, &plan);
+    rc = err->code = exit_code(status);
+    if (rc == HCP_OK)
+        rc = add_plan(p, &plan, err);
+    if (rc)
+        ring_plan_free(&plan);
+    return rc;
+}
+
+static int ask_all(const struct ring_options *o, struct ring_plans *p,
+                   struct hcp_err *err)
+{
+    const struct hcp_shape_args *from = &o->shape;
+    struct hcp_key *keys = NULL;
+    hcp_rank *ranks = NULL;
+    hcp_shape shape;
+    unsigned wanted;
+    size_t n = 0;
+    int rc = strategies_of(o->strategies, &wanted, err);
+
+    if (rc == HCP_OK)
+        rc = hcp_parse_ranks(o->ranks, &keys, &n, err);
+    if (rc)
+        return rc;
+    hcp_shape_init(&shape);
+    memcpy(shape.dtype, from->dtype, sizeof shape.dtype);
+    shape.batch = from->batch;
+    shape.heads = from->heads;
+    shape.kv_heads = from->kv_heads;
+    shape.head_dim = from->head_dim;
+    ranks = calloc(n, sizeof *ranks);
+    if (!ranks)
+        rc = hcp_fail(err, HCP_FAILED, "out of memory");
+    for (size_t r = 0; ranks && r < n; r++) {
+        hcp_rank_init(&ranks[r]);
+        memcpy(ranks[r].device, keys[r].device, sizeof ranks[r].device);
+        memcpy(ranks[r].limit, keys[r].limit, sizeof ranks[r].limit);
+    }
+    if (rc == HCP_OK)
+        rc = bind(o, &shape, ranks, n, o->provider, p, err);
+    for (int s = 0; rc == HCP_OK && s <= HCP_STRATEGY_BEST; s++)
+        if (wanted & 1u << s)
+            rc = ask(o, p, (hcp_strategy)s, err);
+    free(ranks);
+    free(keys);
+    return rc;
+}
+
+/* ---- both ---- */
+
+/* Processes and devices are set up once, for all plans. */
+static int check_alike(const struct ring_plans *p, struct hcp_err *err)
+{
+    const hcp_plan *a = &p->plans[0];
+
+    for (size_t i = 1; i < p->n; i++) {
+        const hcp_plan *b = &p->plans[i];
+        int same = a->n_ranks == b->n_ranks;
+
+        for (size_t r = 0; same && r < a->n_ranks; r++)
+            same = !strcmp(a->ranks[r].device, b->ranks[r].device) &&
+                   !strcmp(a->ranks[r].limit, b->ranks[r].limit);
+        if (!same)
+            return hcp_fail(err, HCP_USAGE,
+                            "the plans are for different ranks; run those of one set of "
+                            "ranks at a time");
+        if (strcmp(a->shape.dtype, b->shape.dtype) || a->shape.batch != b->shape.batch ||
+            a->shape.heads != b->shape.heads || a->shape.kv_heads != b->shape.kv_heads ||
+            a->shape.head_dim != b->shape.head_dim)
+            return hcp_fail(err, HCP_USAGE,
+                            "the plans are for different shapes; run those of one shape "
+                            "at a time");
+    }
+    return HCP_OK;
+}
+
+/* Models for the ranks of plan files, so that other splits can be predicted. */
+static int bind_files(const struct ring_options *o, struct ring_plans *p,
+                      struct hcp_err *err)
+{
+    const hcp_plan *plan = &p->plans[0];
+    hcp_rank *ranks = calloc(plan->n_ranks, sizeof *ranks);
+    int rc;
+
+    if (!ranks)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        hcp_rank_init(&ranks[r]);
+        memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
+        memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
+    }
+    rc = bind(o, &plan->shape, ranks, plan->n_ranks,
+              plan->provider[0] ? plan->provider : NULL, p, err);
+    free(ranks);
+    return rc;
+}
+
+int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
+                    struct hcp_err *err)
+{
+    struct ring_plans p = {0};
+    int rc = HCP_OK;
+
+    if (!o->n_plan_files)
+        rc = ask_all(o, &p, err);
+    for (size_t i = 0; rc == HCP_OK && i < o->n_plan_files; i++)
+        rc = read_file(o->plan_files[i], &p, err);
+    if (rc == HCP_OK)
+        rc = check_alike(&p, err);
+    if (rc == HCP_OK && o->n_plan_files && o->search && o->db)
+        rc = bind_files(o, &p, err);
+    for (size_t i = 0; rc == HCP_OK && i < p.n; i++) {
+        if (o->given & RING_GIVEN_BUFFERS)
+            p.plans[i].buffers = o->question.buffers;
+        if (o->given & RING_GIVEN_SUB_BLOCKS)
+            p.plans[i].sub_blocks = o->question.sub_blocks;
+        if (o->given & RING_GIVEN_BARRIER)
+            p.plans[i].barrier = o->question.barrier;
+    }
+    if (rc) {
+        ring_plans_free(&p);
+        return rc;
+    }
+    *out = p;
+    return HCP_OK;
+}
+
+static hcp_question question_like(const hcp_plan *like)
+{
+    hcp_question q;
+
+    hcp_question_init(&q);
+    q.seq_len = like->seq_len;
+    q.causal = like->causal;
+    q.layout = like->layout;
+    q.stripes = like->stripes > 0 ? like->stripes : 8;
+    q.tile = like->tile;
+    q.buffers = like->buffers;
+    q.sub_blocks = like->sub_blocks;
+    q.barrier = like->barrier;
+    q.link_alpha_us = like->link_alpha_us;
+    q.link_gbps = like->link_gbps;
+    q.extrapolate = like->source == HCP_FROM_EXTRAPOLATED;
+    return q;
+}
+
+/* Without models: the tokens and where they are, nothing predicted. */
+static int bare_plan(const hcp_plan *like, const int64_t *tokens, hcp_plan *out,
+                     struct hcp_err *err)
+{
+    int64_t first = 0, *counts = calloc(like->n_ranks, sizeof *counts);
+    hcp_plan_rank *ranks = out->ranks;
+    hcp_segment *segments = out->segments;
+    size_t capacity = out->segments_capacity;
+    hcp_status status;
+
+    if (!counts)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    status = hcp_layout_segments(like->layout, like->stripes, like->n_ranks, tokens,
+                                 like->seq_len, segments, capacity, counts);
+    if (status) {
+        free(counts);
+        return hcp_fail(err, exit_code(status), "no segments for this split: %s",
+                        hcp_strerror(status));
+    }
+    *out = *like;
+    out->ranks = ranks;
+    out->segments = segments;
+    out->segments_capacity = capacity;
+    out->strategy = HCP_STRATEGY_GIVEN;
+    out->makespan_ms = out->interval_lo_ms = out->interval_hi_ms = NAN;
+    out->gain_over_even = NAN;
+    for (size_t r = 0; r < like->n_ranks; r++) {
+        ranks[r] = like->ranks[r];
+        ranks[r].tokens = ranks[r].kv_tokens = tokens[r];
+        ranks[r].first_segment = first;
+        ranks[r].n_segments = counts[r];
+        ranks[r].predicted_ms = ranks[r].compute_ms = NAN;
+        first += counts[r];
+    }
+    out->n_segments = (size_t)first;
+    out->fingerprint = hcp_plan_fingerprint(out);
+    free(counts);
+    return HCP_OK;
+}
+
+int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
+                        const int64_t *tokens, hcp_plan *out, struct hcp_err *err)
+{
+    hcp_question q = question_like(like);
+    int rc = plan_arrays(out, like->n_ranks,
+                         hcp_segments_max(like->n_ranks, q.layout, q.stripes), err);
+    hcp_status status = HCP_STATUS_NO_MODEL;
+
+    if (rc)
+        return rc;
+    if (p->ring)
+        status = hcp_plan_evaluate(p->ring, &q, tokens, p->workspace, p->workspace_bytes,
+                                   err->text, sizeof err->text, out);
+    if (status) /* also outside the measured lengths: it can be run all the same */
+        rc = bare_plan(like, tokens, out, err);
+    if (rc)
+        ring_plan_free(out);
+    return rc;
+}

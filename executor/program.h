@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program hcp-ring, around the ring:
+ *
+ *   options.c  command line            plans.c   plans from files or from the library
+ *   place.c    this rank's device      measure.c passes of one plan, gathered on rank 0
+ *   report.c   tables and JSON         store.c   rows of the database
+ *   search.c   splits around a plan    hcp-ring.c the order in which that happens
+ */
+#ifndef HCP_RING_PROGRAM_H
+#define HCP_RING_PROGRAM_H
+#include "db/cli.h"
+#include "executor/ring.h"
+#include "executor/verify.h"
+#include "profiler/stats.h"
+
+/* ---- options.c ------------------------------------------------------------ */
+
+enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4 };
+
+struct ring_options {
+    int search; /* the command */
+    const char *db, *ranks, *provider, *plugin, *strategies, *transport;
+    const char **plan_files;
+    size_t n_plan_files;
+    struct hcp_shape_args shape;
+    hcp_question question; /* what the options say; mask and layout are in shape */
+    unsigned given;        /* RING_GIVEN_ */
+    int local;             /* --local N; 0: not given */
+    int repeat;
+    double warm_up_s, max_time_s, timeout_s;
+    int64_t verify_rows; /* -1: no verification */
+    uint64_t seed;
+    int json, any_device, no_store;
+};
+/* Exits with HCP_USAGE on a wrong command line. */
+void ring_options_parse(int argc, char **argv, struct ring_options *out);
+
+/* ---- plans.c -------------------------------------------------------------- */
+
+/* Plans of one set of ranks and one shape. */
+struct ring_plans {
+    hcp_plan *plans; /* each owns its arrays */
+    size_t n;
+    hcp_models *models; /* NULL without a database */
+    hcp_ring *ring;
+    void *workspace;
+    size_t workspace_bytes;
+};
+int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
+                    struct hcp_err *err);
+void ring_plans_free(struct ring_plans *p);
+/* The plan of other tokens in the layout of `like`: with predictions when there are
+ * models, without (NaN) otherwise. Free with ring_plan_free(). */
+int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
+                        const int64_t *tokens, hcp_plan *out, struct hcp_err *err);
+void ring_plan_free(hcp_plan *plan);
+
+/* ---- place.c -------------------------------------------------------------- */
+
+/* What the others may know of a rank. */
+struct ring_peer {
+    char host[64], device[64], name[96], uuid[64];
+    char driver[32], cuda_version[16], provider_version[48];
+    int32_t is_cuda, sm_count, sm_seen;
+};
+
+struct ring_place {
+    struct ring_peer self;
+    const hcp_runtime *runtime;
+    hcp_device_ref device;
+    hcp_registry *registry;
+    char pipe_dir[108], log_dir[108]; /* of the MPS daemon; "" */
+};
+
+/* GPUs of this host, before MPI: a process of its own asks. */
+struct ring_gpus {
+    struct hcp_device_info *infos;
+    size_t n;
+    char reason[512]; /* why there is none */
+};
+/* 1 if every rank of the plans is this host's CPU: then GPUs are not asked for. */
+int ring_place_cpu_only(const struct ring_plans *plans);
+int ring_gpus_list(struct ring_gpus *out, struct hcp_err *err);
+
+/* Gives this rank its device and limit; collective over the host's ranks. After it CUDA
+ * may be called. The caller exchanges failures. */
+int ring_place_open(struct ring_comm *comm, ring_warden *warden,
+                    const struct ring_gpus *gpus, const hcp_plan_rank *rank,
+                    const struct ring_options *o, struct ring_place *out,
+                    struct hcp_err *err);
+void ring_place_close(struct ring_place *place);
+
+/* ---- measure.c ------------------------------------------------------------ */
+
+struct ring_program {
+    struct ring_options o;
+    struct ring_plans plans;
+    struct ring_comm comm;
+    ring_warden *warden;
+    ring_watch *watch;
+    struct ring_place place;
+    struct ring_peer *peers; /* [ranks], on every rank */
+    char transport[8];
+    ring_links *links;
+    int alone; /* the last failure is this rank's alone: the others do not know */
+};
+
+/* What a plan's passes gave; filled on rank 0, elsewhere empty. */
+struct ring_result {
+    const hcp_plan *plan;
+    int repeats;
+    struct ring_times *times; /* [repeats][n_ranks] */
+    struct ring_times *ranks; /* [n_ranks] medians over the repetitions */
+    struct hcp_stats makespan;
+    int verified;
+    struct ring_errors *errors; /* [n_ranks] when verified */
+    char provider[32], config[200], transport[8], transport_version[32];
+    int32_t buffers, sub_blocks, barrier;
+};
+/* Runs a plan `repeat` times after warming up; collective. HCP_OK also when a
+ * verification has failed (ring_result_passed()). A failure that sets p->alone is this
+ * rank's alone: it must end the process, which the others' watch sees. */
+int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int verify,
+                 struct ring_result *out, struct hcp_err *err);
+/* Adds the repetitions of another result of the same plan. */
+int ring_result_add(struct ring_result *into, const struct ring_result *more,
+                    struct hcp_err *err);
+void ring_result_free(struct ring_result *r);
+/* Largest relative error of O over the ranks; NaN when not verified. */
+double ring_result_error(const struct ring_result *r);
+int ring_result_passed(const struct ring_result *r);
+
+/* ---- report.c, store.c, search.c ------------------------------------------ */
+
+/* Rank 0: one result in full, or several as a table. Non-zero if printing failed. */
+int ring_print(const struct ring_program *p, const struct ring_result *results,
+               size_t n, const char *const *notes);
+json_t *ring_result_json(const struct ring_program *p, const struct ring_result *r);
+
+/* Rank 0: adds results to the database of --db. */
+int ring_store(const struct ring_program *p, const struct ring_result *results, size_t n,
+               struct hcp_err *err);
+
+/* hcp-ring search: measures the plans and splits around them. Collective. */
+int ring_search(struct ring_program *p, struct hcp_err *err);
+
+#endif

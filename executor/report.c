@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <string.h>
+#include "executor/program.h"
+
+static double relative(double predicted, double measured)
+{
+    return predicted / measured - 1;
+}
+
+static json_t *interval(double lo, double hi)
+{
+    json_t *pair = json_array();
+
+    json_array_append_new(pair, hcp_json_real(lo));
+    json_array_append_new(pair, hcp_json_real(hi));
+    return pair;
+}
+
+static void set_real(json_t *object, const char *key, double v)
+{
+    json_object_set_new(object, key, hcp_json_real(v));
+}
+
+static void set_text(json_t *object, const char *key, const char *text)
+{
+    json_object_set_new(object, key, json_string(text));
+}
+
+static void set_int(json_t *object, const char *key, int64_t v)
+{
+    json_object_set_new(object, key, json_integer((json_int_t)v));
+}
+
+static json_t *rank_json(const struct ring_program *p, const struct ring_result *r,
+                         size_t k)
+{
+    const hcp_plan_rank *planned = &r->plan->ranks[k];
+    const struct ring_peer *peer = &p->peers[k];
+    const struct ring_times *t = &r->ranks[k];
+    json_t *o = json_object();
+
+    set_int(o, "rank", (int64_t)k);
+    set_text(o, "device", peer->device);
+    set_text(o, "limit", planned->limit);
+    set_text(o, "host", peer->host);
+    set_int(o, "sm_seen", peer->sm_seen);
+    set_int(o, "tokens", planned->tokens);
+    set_real(o, "compute_ms", t->compute_ms);
+    set_real(o, "wait_ms", t->wait_ms);
+    set_real(o, "transfer_ms", t->transfer_ms);
+    set_real(o, "total_ms", t->total_ms);
+    set_real(o, "predicted_compute_ms", planned->tokens ? planned->compute_ms : 0);
+    set_real(o, "predicted_ms", planned->tokens ? planned->predicted_ms : 0);
+    if (r->errors) {
+        const struct ring_errors *e = &r->errors[k];
+
+        set_real(o, "max_error", e->o_error);
+        set_real(o, "error_bound", e->o_bound);
+        set_real(o, "single_device_error", e->single_error);
+        set_real(o, "lse_error", e->lse_error);
+        set_int(o, "rows_compared", e->rows_compared);
+        if (!e->passed)
+            set_text(o, "failure", e->text);
+    }
+    return o;
+}
+
+json_t *ring_result_json(const struct ring_program *p, const struct ring_result *r)
+{
+    const hcp_plan *plan = r->plan;
+    json_t *o = json_object(), *ranks = json_array(), *tokens = json_array();
+    char fingerprint[20];
+
+    snprintf(fingerprint, sizeof fingerprint, "%016llx",
+             (unsigned long long)plan->fingerprint);
+    set_int(o, "schema", 1);
+    set_text(o, "fingerprint", fingerprint);
+    set_text(o, "strategy", hcp_strategy_name(plan->strategy));
+    set_int(o, "seq_len", plan->seq_len);
+    set_text(o, "mask", plan->causal ? "causal" : "full");
+    set_text(o, "layout", hcp_layout_name(plan->layout));
+    for (size_t k = 0; k < plan->n_ranks; k++)
+        json_array_append_new(tokens, json_integer((json_int_t)plan->ranks[k].tokens));
+    json_object_set_new(o, "tokens", tokens);
+    set_real(o, "makespan_ms", r->makespan.median);
+    json_object_set_new(o, "interval_ms",
+                        interval(r->makespan.ci_lo, r->makespan.ci_hi));
+    set_real(o, "min_ms", r->makespan.min);
+    set_int(o, "repeats", r->repeats);
+    set_real(o, "predicted_ms", plan->makespan_ms);
+    json_object_set_new(o, "predicted_interval_ms",
+                        interval(plan->interval_lo_ms, plan->interval_hi_ms));
+    set_real(o, "prediction_error", relative(plan->makespan_ms, r->makespan.median));
+    set_real(o, "bound_ms", plan->bound_ms);
+    set_real(o, "efficiency", plan->bound_ms / r->makespan.median);
+    set_real(o, "predicted_even_ms", plan->even_ms);
+    set_text(o, "transport", r->transport);
+    set_text(o, "transport_version", r->transport_version);
+    set_int(o, "buffers", r->buffers);
+    set_int(o, "sub_blocks", r->sub_blocks);
+    json_object_set_new(o, "barrier", json_boolean(r->barrier));
+    set_text(o, "provider", r->provider);
+    set_text(o, "kernel", r->config);
+    json_object_set_new(o, "verified",
+                        r->verified ? json_boolean(ring_result_passed(r)) : json_null());
+    set_real(o, "max_error", ring_result_error(r));
+    for (size_t k = 0; k < plan->n_ranks; k++)
+        json_array_append_new(ranks, rank_json(p, r, k));
+    json_object_set_new(o, "ranks", ranks);
+    return o;
+}
+
+static void cell_ms(hcp_table *t, double ms)
+{
+    if (isnan(ms))
+        hcp_table_cell(t, "-");
+    else
+        hcp_table_cell(t, ms < 100 ? "%.3f" : "%.1f", ms);
+}
+
+static int print_ranks(const struct ring_program *p, const struct ring_result *r)
+{
+    static const char *const columns[] = {
+        "rank",        "device",    "limit",        "tokens",   "compute_ms",
+        "predicted_c", "wait_ms",   "transfer_ms",  "total_ms", "predicted_ms"};
+    hcp_table *t = hcp_table_new();
+
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        hcp_table_column(t, columns[i], i != 1 && i != 2);
+    for (size_t k = 0; k < r->plan->n_ranks; k++) {
+        const hcp_plan_rank *planned = &r->plan->ranks[k];
+        int in = planned->tokens > 0;
+
+        hcp_table_row(t);
+        hcp_table_cell(t, "%zu", k);
+        hcp_table_cell(t, "%s", p->peers[k].device);
+        hcp_table_cell(t, "%s", planned->limit[0] ? planned->limit : "-");
+        hcp_table_cell(t, "%lld", (long long)planned->tokens);
+        cell_ms(t, r->ranks[k].compute_ms);
+        cell_ms(t, in ? planned->compute_ms : 0);
+        cell_ms(t, r->ranks[k].wait_ms);
+        cell_ms(t, r->ranks[k].transfer_ms);
+        cell_ms(t, r->ranks[k].total_ms);
+        cell_ms(t, in ? planned->predicted_ms : 0);
+    }
+    return hcp_table_print(t, stdout);
+}
+
+static void print_verification(const struct ring_result *r)
+{
+    double worst = ring_result_error(r), bound = 0, lse = 0;
+    int64_t rows = 0;
+
+    if (!r->verified)
+        return;
+    for (size_t k = 0; k < r->plan->n_ranks; k++) {
+        const struct ring_errors *e = &r->errors[k];
+
+        rows += e->rows_compared;
+        lse = fmax(lse, e->lse_error);
+        if (e->o_error == worst)
+            bound = e->o_bound;
+    }
+    if (ring_result_passed(r))
+        printf("verified: %lld rows, O within %.2e (bound %.2e), L within %.2f of its "
+               "bound\n",
+               (long long)rows, worst, bound, lse);
+    for (size_t k = 0; k < r->plan->n_ranks; k++)
+        if (!r->errors[k].passed)
+            printf("NOT VERIFIED: rank %zu: %s\n", k, r->errors[k].text);
+}
+
+static int print_one(const struct ring_program *p, const struct ring_result *r)
+{
+    const hcp_plan *plan = r->plan;
+    int rc = print_ranks(p, r);
+
+    printf("\n%s, %lld tokens, %s mask, %s layout: measured %.3f ms (95 %%: %.3f..%.3f, "
+           "%d passes)",
+           hcp_strategy_name(plan->strategy), (long long)plan->seq_len,
+           plan->causal ? "causal" : "full", hcp_layout_name(plan->layout),
+           r->makespan.median, r->makespan.ci_lo, r->makespan.ci_hi, r->repeats);
+    if (!isnan(plan->makespan_ms))
+        printf(", predicted %.3f (%+.1f %%)", plan->makespan_ms,
+               100 * relative(plan->makespan_ms, r->makespan.median));
+    if (!isnan(plan->bound_ms))
+        printf(", %.2f of the bound %.3f", plan->bound_ms / r->makespan.median,
+               plan->bound_ms);
+    printf("\n%s%s%s%s, kernel %s\n", r->transport[0] ? r->transport : "one rank",
+           r->transport[0] ? " (" : "", r->transport_version, r->transport[0] ? ")" : "",
+           r->provider);
+    print_verification(r);
+    return rc;
+}
+
+static int print_many(const struct ring_result *results, size_t n,
+                      const char *const *notes)
+{
+    static const char *const columns[] = {"strategy",    "seq_len",      "mask",
+                                          "layout",      "measured_ms",  "interval_ms",
+                                          "predicted_ms", "error_%",     "of_bound",
+                                          "tokens",      "note"};
+    size_t n_columns = sizeof columns / sizeof *columns - (notes == NULL);
+    hcp_table *t = hcp_table_new();
+
+    for (size_t i = 0; i < n_columns; i++)
+        hcp_table_column(t, columns[i], i == 1 || (i >= 4 && i <= 8));
+    for (size_t i = 0; i < n; i++) {
+        const struct ring_result *r = &results[i];
+        const hcp_plan *plan = r->plan;
+        char tokens[160] = "";
+        size_t at = 0;
+
+        hcp_table_row(t);
+        hcp_table_cell(t, "%s", hcp_strategy_name(plan->strategy));
+        hcp_table_cell(t, "%lld", (long long)plan->seq_len);
+        hcp_table_cell(t, "%s", plan->causal ? "causal" : "full");
+        hcp_table_cell(t, "%s", hcp_layout_name(plan->layout));
+        cell_ms(t, r->makespan.median);
+        hcp_table_cell(t, "%.3f..%.3f", r->makespan.ci_lo, r->makespan.ci_hi);
+        cell_ms(t, plan->makespan_ms);
+        if (isnan(plan->makespan_ms))
+            hcp_table_cell(t, "-");
+        else
+            hcp_table_cell(t, "%+.1f",
+                           100 * relative(plan->makespan_ms, r->makespan.median));
+        if (isnan(plan->bound_ms))
+            hcp_table_cell(t, "-");
+        else
+            hcp_table_cell(t, "%.3f", plan->bound_ms / r->makespan.median);
+        for (size_t k = 0; k < plan->n_ranks && at + 40 < sizeof tokens; k++)
+            at += (size_t)snprintf(tokens + at, sizeof tokens - at, "%s%lld%s",
+                                   k ? " " : "", (long long)plan->ranks[k].tokens,
+                                   at + 60 >= sizeof tokens ? " ..." : "");
+        hcp_table_cell(t, "%s", tokens);
+        if (notes)
+            hcp_table_cell(t, "%s", notes[i] ? notes[i] : "");
+    }
+    return hcp_table_print(t, stdout);
+}
+
+int ring_print(const struct ring_program *p, const struct ring_result *results, size_t n,
+               const char *const *notes)
+{
+    if (p->o.json) {
+        json_t *list = json_array();
+
+        if (n == 1 && !notes)
+            return hcp_json_print(ring_result_json(p, results), stdout);
+        for (size_t i = 0; i < n; i++) {
+            json_t *o = ring_result_json(p, &results[i]);
+
+            if (notes)
+                set_text(o, "note", notes[i] ? notes[i] : "");
+            json_array_append_new(list, o);
+        }
+        return hcp_json_print(list, stdout);
+    }
+    if (n == 1 && !notes)
+        return print_one(p, results);
+    if (print_many(results, n, notes))
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        print_verification(&results[i]);
+    return 0;
+}
