@@ -36,6 +36,13 @@ struct hcp_fitted {
     char terms[64];         /* lut: how it counts waves; poly: its terms */
 };
 
+/* Finish passes: ms = line[merge][0] + line[merge][1] * rows. */
+struct hcp_finish_fit {
+    int rows; /* measurements used; 0: none, and the lines are 0 */
+    double line[2][2];
+    double worst; /* largest relative error over their lengths */
+};
+
 struct hcp_fit_result {
     struct hcp_key key;
     int code; /* HCP_OK, or why there is no model (err.text) */
@@ -44,6 +51,7 @@ struct hcp_fit_result {
     int64_t tile_q, tile_kv;
     char note[512]; /* what the user should know; "" nothing */
     struct hcp_fitted lut, poly;
+    struct hcp_finish_fit finish; /* hcp_fit_finish() */
 };
 
 /* Fits every key among the cells (they should differ in the limit only). *results is
@@ -51,6 +59,10 @@ struct hcp_fit_result {
  * does not stop the others. Returns HCP_FAILED only when out of memory. */
 int hcp_fit_group(const struct hcp_cell *cells, size_t n, struct hcp_fit_result **results,
                   size_t *n_results, struct hcp_err *err);
+/* Fits the rows of the result's key among n measured finish passes and adds them to its
+ * models; without any the models have none. Once for each result. */
+int hcp_fit_finish(const struct hcp_finish_row *rows, size_t n, struct hcp_fit_result *r,
+                   struct hcp_err *err);
 void hcp_fit_results_free(struct hcp_fit_result *results, size_t n);
 
 /* Whether two keys may share hcp_fit_group: equal but for the limit. */

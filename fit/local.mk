@@ -6,6 +6,6 @@ fit_libhcpmodel_la_LIBADD = $(LIBM)
 
 noinst_LTLIBRARIES += fit/libhcpfit.la
 fit_libhcpfit_la_SOURCES = fit/fit.h fit/fit-internal.h fit/fit.c fit/samples.c fit/grid.c fit/fill.c \
-	fit/lut.c fit/poly.c fit/nnls.c fit/holdout.c
+	fit/lut.c fit/poly.c fit/nnls.c fit/holdout.c fit/finish.c
 fit_libhcpfit_la_CFLAGS = $(AM_CFLAGS) $(GSL_CFLAGS)
 fit_libhcpfit_la_LIBADD = fit/libhcpmodel.la $(GSL_LIBS) $(LIBM)

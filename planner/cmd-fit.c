@@ -71,10 +71,38 @@ static int collect(const struct hcp_cell *cell, void *ctx)
     return HCP_OK;
 }
 
+struct finishes {
+    struct hcp_finish_row *v;
+    size_t n, cap;
+};
+
+static int collect_finish(const struct hcp_finish_row *row, void *ctx)
+{
+    struct finishes *f = ctx;
+
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? 2 * f->cap : 64;
+        struct hcp_finish_row *v = realloc(f->v, cap * sizeof *v);
+        if (!v)
+            return HCP_FAILED;
+        f->v = v;
+        f->cap = cap;
+    }
+    f->v[f->n++] = *row;
+    return HCP_OK;
+}
+
+/* What a group is fitted to. */
+struct samples {
+    struct cells cells;
+    struct finishes finishes;
+};
+
 /* All limits of one device, kernel and shape, whatever limit was asked for: they say
  * together how the kernel fills an SM. What chooses samples within a key counts. */
 static int load_group(hcp_db *db, const struct hcp_filter *asked,
-                      const struct hcp_key *key, struct cells *out, struct hcp_err *err)
+                      const struct hcp_key *key, struct samples *out,
+                      struct hcp_err *err)
 {
     struct hcp_filter f = {
         .mask = asked->mask,
@@ -91,8 +119,10 @@ static int load_group(hcp_db *db, const struct hcp_filter *asked,
         .head_dim = key->head_dim,
     };
 
-    out->n = 0;
-    int code = hcp_db_each_cell(db, &f, 0, collect, out, err);
+    out->cells.n = out->finishes.n = 0;
+    int code = hcp_db_each_cell(db, &f, 0, collect, &out->cells, err);
+    if (!code)
+        code = hcp_db_each_finish(db, &f, collect_finish, &out->finishes, err);
     if (code && err->code == HCP_OK)
         return hcp_fail(err, HCP_FAILED, "out of memory");
     return code;
@@ -127,6 +157,19 @@ static json_t *model_object(const struct hcp_fitted *m)
     return o;
 }
 
+static json_t *finish_object(const struct hcp_finish_fit *f)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "rows", json_integer(f->rows));
+    json_object_set_new(o, "store_ms", hcp_json_real(f->line[0][0]));
+    json_object_set_new(o, "store_ms_per_token", hcp_json_real(f->line[0][1]));
+    json_object_set_new(o, "merge_ms", hcp_json_real(f->line[1][0]));
+    json_object_set_new(o, "merge_ms_per_token", hcp_json_real(f->line[1][1]));
+    json_object_set_new(o, "max_error", hcp_json_real(f->worst));
+    return o;
+}
+
 static const char *best_of(const struct hcp_fit_result *r)
 {
     return hcp_fit_best_kind(&r->lut.row, &r->poly.row);
@@ -154,6 +197,8 @@ static void add_object(const struct hcp_fit_result *r, json_t *array)
         json_object_set_new(o, "best", json_string(best_of(r)));
         json_object_set_new(o, "lut", model_object(&r->lut));
         json_object_set_new(o, "poly", model_object(&r->poly));
+        json_object_set_new(o, "finish",
+                            r->finish.rows ? finish_object(&r->finish) : json_null());
     }
     json_array_append_new(array, o);
 }
@@ -201,9 +246,37 @@ static void add_row(const struct hcp_fit_result *r, hcp_table *t)
     hcp_table_cell(t, "%s", r->poly.terms);
 }
 
+static const struct {
+    const char *name;
+    int right;
+} finish_columns[] = {
+    {"device", 0}, {"limit", 0},    {"kernel", 0},   {"shape", 0},
+    {"rows", 1},   {"store_us", 0}, {"merge_us", 0}, {"max_error_%", 1},
+};
+
+/* A line in us over q thousands of query tokens: of the size that passes take. */
+static void finish_row(const struct hcp_fit_result *r, hcp_table *t)
+{
+    const struct hcp_key *k = &r->key;
+
+    hcp_table_row(t);
+    hcp_table_cell(t, "%s", k->device);
+    hcp_table_cell(t, "%s", *k->limit ? k->limit : "whole");
+    hcp_table_cell(t, "%s", k->provider);
+    hcp_table_cell(t, "%s %s %d/%dx%d b%d", k->phase, k->dtype, (int)k->heads,
+                   (int)k->kv_heads, (int)k->head_dim, (int)k->batch);
+    hcp_table_cell(t, "%d", r->finish.rows);
+    for (int merge = 0; merge < 2; merge++)
+        hcp_table_cell(t, "%.2f + %.3f q/1000", 1e3 * r->finish.line[merge][0],
+                       1e6 * r->finish.line[merge][1]);
+    hcp_table_cell(t, "%.1f", 100.0 * r->finish.worst);
+}
+
 struct output {
     const struct args *args;
     hcp_table *table;
+    hcp_table *finish; /* second table, of kernels with finish passes */
+    size_t finish_rows;
     json_t *array;
     size_t fitted, failed;
 };
@@ -218,7 +291,7 @@ struct stamp {
  * fingerprint taken later would cover rows that an import added meanwhile, and the
  * model would pass for one that knows them. */
 static int load_stamped(hcp_db *db, const struct hcp_filter *asked, struct stamp *stamp,
-                        size_t n, struct cells *out, struct hcp_err *err)
+                        size_t n, struct samples *out, struct hcp_err *err)
 {
     for (int tries = 0; tries < 5; tries++) {
         int code = HCP_OK, same = 1;
@@ -262,6 +335,10 @@ static int put(hcp_db *db, struct hcp_fit_result *r, uint64_t samples_hash,
         add_object(r, out->array);
     else if (!r->code)
         add_row(r, out->table);
+    if (!out->args->json && !r->code && r->finish.rows > 0) {
+        finish_row(r, out->finish);
+        out->finish_rows++;
+    }
     return HCP_OK;
 }
 
@@ -273,17 +350,20 @@ static int by_limit(const void *a, const void *b)
 }
 
 /* stamp: the keys asked for, n of them; other limits of the group help only. */
-static int fit_group(hcp_db *db, struct stamp *stamp, size_t n, struct cells *cells,
+static int fit_group(hcp_db *db, struct stamp *stamp, size_t n, struct samples *samples,
                      struct output *out, struct hcp_err *err)
 {
     struct hcp_fit_result *results;
     size_t n_results;
-    int code = load_stamped(db, &out->args->filter, stamp, n, cells, err);
+    int code = load_stamped(db, &out->args->filter, stamp, n, samples, err);
 
     if (!code)
-        code = hcp_fit_group(cells->v, cells->n, &results, &n_results, err);
+        code = hcp_fit_group(samples->cells.v, samples->cells.n, &results, &n_results,
+                             err);
     if (code)
         return code;
+    for (size_t i = 0; i < n_results && !code; i++)
+        code = hcp_fit_finish(samples->finishes.v, samples->finishes.n, &results[i], err);
     if (n_results)
         qsort(results, n_results, sizeof *results, by_limit);
     for (size_t i = 0; i < n_results && !code; i++)
@@ -297,7 +377,7 @@ static int fit_group(hcp_db *db, struct stamp *stamp, size_t n, struct cells *ce
 static int fit_all(hcp_db *db, struct output *out, struct hcp_err *err)
 {
     const struct hcp_filter *f = &out->args->filter;
-    struct cells cells = {0};
+    struct samples samples = {0};
     struct hcp_key *keys = NULL;
     struct stamp *stamp = NULL;
     size_t n = 0;
@@ -320,11 +400,12 @@ static int fit_all(hcp_db *db, struct output *out, struct hcp_err *err)
             if (hcp_fit_same_group(&keys[k], &keys[i]))
                 stamp[members++].key = keys[k];
         if (!done)
-            code = fit_group(db, stamp, members, &cells, out, err);
+            code = fit_group(db, stamp, members, &samples, out, err);
     }
     free(stamp);
     free(keys);
-    free(cells.v);
+    free(samples.cells.v);
+    free(samples.finishes.v);
     return code;
 }
 
@@ -350,9 +431,14 @@ int cmd_fit(int argc, char **argv)
         return HCP_USAGE;
     if (hcp_db_open(hcp_db_default_path(args.db), HCP_DB_READ | HCP_DB_WRITE, &db, &err))
         return hcp_cli_report(&err);
-    struct output out = {&args, hcp_table_new(), json_array(), 0, 0};
+    struct output out = {.args = &args,
+                         .table = hcp_table_new(),
+                         .finish = hcp_table_new(),
+                         .array = json_array()};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         hcp_table_column(out.table, columns[i].name, columns[i].right);
+    for (size_t i = 0; i < sizeof finish_columns / sizeof *finish_columns; i++)
+        hcp_table_column(out.finish, finish_columns[i].name, finish_columns[i].right);
     int code = fit_all(db, &out, &err);
     hcp_db_close(db);
     if (code)
@@ -368,5 +454,11 @@ int cmd_fit(int argc, char **argv)
         bad = hcp_table_print(out.table, stdout);
     else
         hcp_table_free(out.table);
+    if (!args.json && !args.quiet && out.finish_rows) {
+        puts("\nfinish passes, us for q query tokens:");
+        bad |= hcp_table_print(out.finish, stdout);
+    } else {
+        hcp_table_free(out.finish);
+    }
     return hcp_cli_finish(code ? code : bad ? HCP_FAILED : HCP_OK);
 }

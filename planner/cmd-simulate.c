@@ -37,11 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_STRATEGY:
         args->strategy = 1;
-        if (hcp_strategy_from_name(arg, &args->plan.question.strategy))
-            argp_error(state,
-                       "--strategy '%s' is not known; expected even, nominal, "
-                       "proportional, lut, poly or best",
-                       arg);
+        plan_strategy_option(arg, state, &args->plan.question);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -178,6 +174,13 @@ static int print_json(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
     json_object_set_new(object, "makespan_ms", hcp_json_real(end));
     json_object_set_new(object, "planned_ms", hcp_json_real(plan->makespan_ms));
     json_object_set_new(object, "critical_rank", json_integer((json_int_t)critical));
+    json_object_set_new(object, "buffers", json_integer(plan->buffers));
+    json_object_set_new(object, "sub_blocks", json_integer(plan->sub_blocks));
+    json_object_set_new(object, "barrier", json_boolean(plan->barrier));
+    json_object_set_new(object, "link_alpha_us", hcp_json_real(plan->link_alpha_us));
+    json_object_set_new(object, "link_gbps",
+                        plan->link_gbps > 0 ? hcp_json_real(plan->link_gbps)
+                                            : json_null());
     json_object_set_new(object, "fingerprint", json_string(fingerprint));
     for (size_t i = 0; i < n; i += m)
         json_array_append_new(ranks, rank_json(plan, steps + i, m));
@@ -219,10 +222,13 @@ static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
     snprintf(buffers, sizeof buffers, "%d", (int)plan->buffers);
     if (plan->buffers == 0)
         strcpy(buffers, "unlimited");
-    printf("\nmakespan %.4f ms, rank %zu finishes last; %s layout, %s buffer%s%s\n", end,
+    printf("\nmakespan %.4f ms, rank %zu finishes last; %s layout, %s buffer%s", end,
            critical, hcp_layout_name(plan->layout), buffers,
-           plan->buffers == 1 ? "" : "s",
-           plan->barrier ? ", a barrier after every step" : "");
+           plan->buffers == 1 ? "" : "s");
+    if (plan->sub_blocks > 1)
+        printf(", blocks in %d pieces", (int)plan->sub_blocks);
+    plan_print_link(plan, stdout);
+    puts(plan->barrier ? ", a barrier after every step" : "");
     return rc;
 }
 
@@ -275,6 +281,8 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
         plan.link_gbps = q->link_gbps;
     if (args->plan.given & PLAN_GIVEN_BARRIER)
         plan.barrier = q->barrier;
+    if (args->plan.given & PLAN_GIVEN_SUB_BLOCKS)
+        plan.sub_blocks = q->sub_blocks;
     rc = session_open_plan(&args->plan, &plan, s, err);
     if (rc) {
         free(plan.ranks);

@@ -4,11 +4,13 @@
 #include "planner/commands.h"
 #include "planner/options.h"
 
-enum { OPT_STRATEGY = 0x4000 };
+enum { OPT_STRATEGY = 0x4000, OPT_TOKENS };
 
 static const struct argp_option options[] = {
     {"strategy", OPT_STRATEGY, "NAME", 0,
      "even, nominal, proportional, lut, poly or best (best)", 0},
+    {"tokens", OPT_TOKENS, "N,N,...", 0,
+     "Predict this split, tokens by rank, instead of making one", 0},
     {0},
 };
 
@@ -22,12 +24,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[1] = args;
         return 0;
     case OPT_STRATEGY:
-        if (hcp_strategy_from_name(arg, &args->question.strategy))
-            argp_error(
-                state,
-                "--strategy '%s' is not known; expected even, nominal, proportional, "
-                "lut, poly or best",
-                arg);
+        plan_strategy_option(arg, state, &args->question);
+        args->given |= PLAN_GIVEN_STRATEGY;
+        return 0;
+    case OPT_TOKENS:
+        args->tokens = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (args->tokens && args->given & PLAN_GIVEN_STRATEGY)
+            argp_error(state, "--tokens is a split already; leave --strategy out");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

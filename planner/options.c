@@ -13,7 +13,9 @@ enum {
     OPT_BUFFERS,
     OPT_ALPHA,
     OPT_GBPS,
-    OPT_BARRIER
+    OPT_BARRIER,
+    OPT_SUB_BLOCKS,
+    OPT_LINK
 };
 
 static const struct argp_option common_options[] = {
@@ -40,7 +42,13 @@ static const struct argp_option ring_options[] = {
      "Memory caps in tokens: N for all ranks, N,N,... by rank (0: none), or RANK=N,...",
      2},
     {"buffers", OPT_BUFFERS, "N", 0,
-     "KV blocks a rank can hold, its own included (2; 0: no limit)", 2},
+     "KV blocks a rank can hold beside its own (2; 0: no limit)", 2},
+    {"sub-blocks", OPT_SUB_BLOCKS, "N", 0,
+     "Pieces in which a KV block is sent and computed (1)", 2},
+    {"link", OPT_LINK, "TRANSPORT", 0,
+     "Start-up time and speed measured by 'hcp-profile link' over nccl or mpi: those of "
+     "the slowest pair of neighbours",
+     2},
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 2},
     {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)",
      2},
@@ -104,6 +112,10 @@ static int set_ring_option(int key, const char *arg, hcp_question *q, struct hcp
         rc = hcp_parse_int(arg, "--buffers", 0, 16, &number, err);
         q->buffers = (int32_t)number;
         return rc;
+    case OPT_SUB_BLOCKS:
+        rc = hcp_parse_int(arg, "--sub-blocks", 1, 64, &number, err);
+        q->sub_blocks = (int32_t)number;
+        return rc;
     case OPT_ALPHA:
         rc = hcp_parse_double(arg, &q->link_alpha_us, err);
         if (rc == HCP_OK && !(q->link_alpha_us >= 0 && q->link_alpha_us <= 1e9))
@@ -133,21 +145,37 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         args->question.barrier = 1;
         args->given |= PLAN_GIVEN_BARRIER;
         return 0;
+    case OPT_LINK:
+        if (strcmp(arg, "nccl") != 0 && strcmp(arg, "mpi") != 0)
+            argp_error(state, "--link '%s' is not known; expected nccl or mpi", arg);
+        args->link = arg;
+        return 0;
+    case OPT_SUB_BLOCKS:
     case OPT_BUFFERS:
     case OPT_ALPHA:
     case OPT_GBPS:
     case OPT_TILE:
     case OPT_STRIPES:
-        args->given |= key == OPT_BUFFERS ? PLAN_GIVEN_BUFFERS
-                       : key == OPT_ALPHA ? PLAN_GIVEN_ALPHA
-                       : key == OPT_GBPS  ? PLAN_GIVEN_GBPS
-                                          : PLAN_GIVEN_SPLIT;
+        args->given |= key == OPT_BUFFERS      ? PLAN_GIVEN_BUFFERS
+                       : key == OPT_ALPHA      ? PLAN_GIVEN_ALPHA
+                       : key == OPT_GBPS       ? PLAN_GIVEN_GBPS
+                       : key == OPT_SUB_BLOCKS ? PLAN_GIVEN_SUB_BLOCKS
+                                               : PLAN_GIVEN_SPLIT;
         if (set_ring_option(key, arg, &args->question, &err))
             argp_error(state, "%s", err.text);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q)
+{
+    if (hcp_strategy_from_name(arg, &q->strategy) || q->strategy == HCP_STRATEGY_GIVEN)
+        argp_error(state,
+                   "--strategy '%s' is not known; expected even, nominal, proportional, "
+                   "lut, poly or best",
+                   arg);
 }
 
 static const struct argp_child common_children[] = {{&hcp_shape_argp, 0, NULL, 0}, {0}};

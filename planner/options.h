@@ -13,11 +13,15 @@ enum {
     PLAN_GIVEN_ALPHA = 2,
     PLAN_GIVEN_GBPS = 4,
     PLAN_GIVEN_BARRIER = 8,
-    PLAN_GIVEN_SPLIT = 16 /* --tile, --stripes or --max-tokens */
+    PLAN_GIVEN_SPLIT = 16, /* --tile, --stripes or --max-tokens */
+    PLAN_GIVEN_SUB_BLOCKS = 32,
+    PLAN_GIVEN_STRATEGY = 64
 };
 
 struct plan_args {
     const char *db, *ranks, *provider, *max_tokens;
+    const char *link;   /* transport whose measured times count; NULL none */
+    const char *tokens; /* split: --tokens, NULL none */
     int json;
     unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
     struct hcp_shape_args shape;
@@ -27,9 +31,11 @@ void plan_args_init(struct plan_args *args);
 /* --db --json --ranks --provider --extrapolate and the shape. Child input: struct
  * plan_args *. */
 extern const struct argp plan_common_argp;
-/* --tile --stripes --max-tokens --buffers --link-alpha-us --link-gbps --barrier; child
- * input: struct plan_args *. */
+/* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
+ * --link-gbps --barrier; child input: struct plan_args *. */
 extern const struct argp plan_ring_argp;
+/* Value of --strategy; a usage error ends the program. */
+void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q);
 
 /* Exit code for a library status. */
 int plan_exit_code(hcp_status status);
@@ -40,15 +46,16 @@ struct session {
     hcp_ring *ring;
     void *workspace;
     size_t workspace_bytes;
+    int64_t *tokens; /* of --tokens; NULL none */
     hcp_plan plan;
 };
 /* Opens the database and binds the ranks of args. Zero the session first. */
 int session_open(struct plan_args *args, struct session *s, struct hcp_err *err);
 /* As session_open, but ranks, shape and provider come from a plan, whose arrays the
- * session takes over on success. */
-int session_open_plan(const struct plan_args *args, const hcp_plan *plan,
+ * session takes over on success; args->link sets its link. */
+int session_open_plan(const struct plan_args *args, hcp_plan *plan,
                       struct session *s, struct hcp_err *err);
-/* Asks for a plan with args->question, into s->plan. */
+/* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
 void session_close(struct session *s);
 
@@ -56,6 +63,8 @@ void session_close(struct session *s);
 char *plan_json(const hcp_plan *plan);
 /* Table by rank and a summary; non-zero if printing failed. */
 int plan_print(const hcp_plan *plan, FILE *out);
+/* ", link 8.2 us + bytes / 155 GB/s" where there is one. */
+void plan_print_link(const hcp_plan *plan, FILE *out);
 /* "4352 1024 ...": tokens by rank, shortened for large groups. */
 void plan_tokens_text(const hcp_plan *plan, char *out, size_t size);
 /* "nvidia-h200@mps:10" */

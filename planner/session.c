@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "db/db.h"
 #include "planner/options.h"
 
 int plan_exit_code(hcp_status status)
@@ -123,6 +125,47 @@ static int read_ranks(const struct plan_args *args, hcp_rank **out, size_t *n,
     return HCP_OK;
 }
 
+/* --tokens, and the sequence length they make. */
+static int read_tokens(struct plan_args *args, size_t n, struct session *s,
+                       struct hcp_err *err)
+{
+    hcp_question *q = &args->question;
+    int64_t sum = 0;
+    size_t r = 0;
+
+    s->tokens = calloc(n, sizeof *s->tokens);
+    if (!s->tokens)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    for (const char *p = args->tokens;; p++) {
+        struct hcp_err why = {0};
+        size_t len = strcspn(p, ",");
+        char item[24];
+
+        if (r == n)
+            return hcp_fail(err, HCP_USAGE, "--tokens lists more than %zu ranks", n);
+        snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item),
+                 p);
+        if (hcp_parse_len(item, 0, &s->tokens[r], &why))
+            return hcp_fail(err, HCP_USAGE, "--tokens: %s", why.text);
+        sum += s->tokens[r++];
+        p += len;
+        if (!*p)
+            break;
+    }
+    if (r != n)
+        return hcp_fail(err, HCP_USAGE, "--tokens lists %zu ranks, --ranks has %zu", r,
+                        n);
+    if (q->seq_len > 0 && q->seq_len != sum)
+        return hcp_fail(err, HCP_USAGE,
+                        "--tokens add up to %lld, --seq-len is %lld; leave one out or "
+                        "make them agree",
+                        (long long)sum, (long long)q->seq_len);
+    q->seq_len = sum;
+    if (q->layout == HCP_LAYOUT_AUTO)
+        q->layout = q->causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
+    return HCP_OK;
+}
+
 static int bind(const struct plan_args *args, const hcp_shape *shape,
                 const hcp_rank *ranks, size_t n, const char *provider, struct session *s,
                 struct hcp_err *err)
@@ -139,6 +182,68 @@ static int bind(const struct plan_args *args, const hcp_shape *shape,
     s->workspace_bytes = hcp_workspace_bytes(n);
     s->workspace = malloc(s->workspace_bytes);
     return s->workspace ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+}
+
+/* ---- the measured link ---- */
+
+static double kv_bytes_of_token(const hcp_shape *shape)
+{
+    double element = strcmp(shape->dtype, "fp32") == 0 ? 4 : 2;
+
+    return 2.0 * shape->batch * shape->kv_heads * shape->head_dim * element;
+}
+
+static int same_end(const hcp_rank *a, const hcp_rank *b)
+{
+    return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0;
+}
+
+/* Whether the neighbours r and r + 1 are a pair that has come before. */
+static int pair_seen(const hcp_rank *ranks, size_t n, size_t r)
+{
+    const hcp_rank *a = &ranks[r], *b = &ranks[(r + 1) % n];
+
+    for (size_t i = 0; i < r; i++)
+        if ((same_end(&ranks[i], a) && same_end(&ranks[i + 1], b)) ||
+            (same_end(&ranks[i], b) && same_end(&ranks[i + 1], a)))
+            return 1;
+    return 0;
+}
+
+/* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
+ * to pass an even share's KV on; what the command line gave stays. */
+static int measured_link(const struct plan_args *args, const hcp_shape *shape,
+                         const hcp_rank *ranks, size_t n, int64_t seq_len,
+                         double *alpha_us, double *gbps, struct hcp_err *err)
+{
+    double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n, longest = -1;
+    hcp_db *db;
+    int rc = hcp_db_open(hcp_db_default_path(args->db), HCP_DB_READ, &db, err);
+
+    if (rc)
+        return rc;
+    for (size_t r = 0; rc == HCP_OK && n > 1 && r < n; r++) {
+        const hcp_rank *a = &ranks[r], *b = &ranks[(r + 1) % n];
+        struct hcp_link_fit fit;
+        double us;
+
+        if (pair_seen(ranks, n, r))
+            continue;
+        rc = hcp_db_link_of(db, args->link, a->device, a->limit, b->device, b->limit,
+                            &fit, err);
+        if (rc)
+            break;
+        us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
+        if (us <= longest)
+            continue;
+        longest = us;
+        if (!(args->given & PLAN_GIVEN_ALPHA))
+            *alpha_us = fit.alpha_us;
+        if (!(args->given & PLAN_GIVEN_GBPS))
+            *gbps = fit.gbps;
+    }
+    hcp_db_close(db);
+    return rc;
 }
 
 int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
@@ -165,13 +270,18 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     if (from->layout[0])
         hcp_layout_from_name(from->layout, &args->question.layout);
     rc = read_ranks(args, &ranks, &n, err);
+    if (rc == HCP_OK && args->tokens)
+        rc = read_tokens(args, n, s, err);
     if (rc == HCP_OK)
         rc = bind(args, &shape, ranks, n, args->provider, s, err);
+    if (rc == HCP_OK && args->link)
+        rc = measured_link(args, &shape, ranks, n, args->question.seq_len,
+                          &args->question.link_alpha_us, &args->question.link_gbps, err);
     free(ranks);
     return rc;
 }
 
-int session_open_plan(const struct plan_args *args, const hcp_plan *plan,
+int session_open_plan(const struct plan_args *args, hcp_plan *plan,
                       struct session *s, struct hcp_err *err)
 {
     hcp_rank *ranks = calloc(plan->n_ranks, sizeof *ranks);
@@ -189,6 +299,9 @@ int session_open_plan(const struct plan_args *args, const hcp_plan *plan,
         ranks[r].max_tokens = plan->ranks[r].max_tokens;
     }
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
+    if (rc == HCP_OK && args->link)
+        rc = measured_link(args, &plan->shape, ranks, plan->n_ranks, plan->seq_len,
+                          &plan->link_alpha_us, &plan->link_gbps, err);
     free(ranks);
     if (rc == HCP_OK)
         s->plan = *plan;
@@ -211,8 +324,14 @@ int session_split(struct plan_args *args, struct session *s, struct hcp_err *err
         if (!ranks || !segments)
             return hcp_fail(err, HCP_FAILED, "out of memory");
     }
-    status = hcp_plan_split(s->ring, &args->question, s->workspace, s->workspace_bytes,
-                            err->text, sizeof err->text, &s->plan);
+    if (s->tokens)
+        status = hcp_plan_evaluate(s->ring, &args->question, s->tokens, s->workspace,
+                                   s->workspace_bytes, err->text, sizeof err->text,
+                                   &s->plan);
+    else
+        status = hcp_plan_split(s->ring, &args->question, s->workspace,
+                                s->workspace_bytes, err->text, sizeof err->text,
+                                &s->plan);
     return err->code = plan_exit_code(status);
 }
 
@@ -221,6 +340,7 @@ void session_close(struct session *s)
     free(s->plan.ranks);
     free(s->plan.segments);
     free(s->workspace);
+    free(s->tokens);
     hcp_ring_free(s->ring);
     hcp_models_free(s->models);
     memset(s, 0, sizeof *s);

@@ -59,6 +59,15 @@ static void print_known(FILE *out, const char *before, double ms, const char *af
         fprintf(out, "%s%.4g ms%s", before, ms, after);
 }
 
+void plan_print_link(const hcp_plan *plan, FILE *out)
+{
+    if (plan->link_alpha_us == 0 && plan->link_gbps == 0)
+        return;
+    fprintf(out, ", link %.4g us", plan->link_alpha_us);
+    if (plan->link_gbps > 0)
+        fprintf(out, " + bytes / %.4g GB/s", plan->link_gbps);
+}
+
 static void print_summary(const hcp_plan *plan, FILE *out)
 {
     size_t dropped = 0;
@@ -66,12 +75,15 @@ static void print_summary(const hcp_plan *plan, FILE *out)
     for (size_t r = 0; r < plan->n_ranks; r++)
         dropped += plan->ranks[r].tokens == 0;
     fprintf(out,
-            "\n%s: %.4g ms (%.4g to %.4g), %s layout, %s kernel, tile %lld, %s times%s\n",
+            "\n%s: %.4g ms (%.4g to %.4g), %s layout, %s kernel, tile %lld, %s times%s",
             hcp_strategy_name(plan->strategy), plan->makespan_ms, plan->interval_lo_ms,
             plan->interval_hi_ms, hcp_layout_name(plan->layout), plan->provider,
             (long long)plan->tile, hcp_source_name(plan->source),
             plan->source == HCP_FROM_EXTRAPOLATED ? " (outside what was measured)" : "");
-    print_known(out, "even split ", plan->even_ms, "");
+    if (plan->sub_blocks > 1)
+        fprintf(out, ", blocks in %d pieces", (int)plan->sub_blocks);
+    plan_print_link(plan, out);
+    print_known(out, "\neven split ", plan->even_ms, "");
     if (!isnan(plan->gain_over_even))
         fprintf(out, " (gain %.3gx)", plan->gain_over_even);
     print_known(out, ", best without the slowest ranks ", plan->drop_ms, "");
