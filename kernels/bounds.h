@@ -28,12 +28,14 @@ static inline double hcp_lse_excess(double lse, double ref)
 /* The same as hcp_o_bound() of a sequence that was processed in blocks, from the error of
  * the single pass: 1.5 times that where partial results are fp32, 3 times where they are
  * not. Beside it what n_blocks (>= 1) merged one after the other leave by rounding O and
- * L to fp32, below which a single pass may be better by luck than the factor allows for:
- * independent errors, so the square root. */
+ * L (of size lse) to fp32, where a single pass may be better by luck than the factor
+ * allows for, or by having no such steps: independent errors, so the square root; one of
+ * L is one of a block's weight. */
 static inline double hcp_blocks_o_bound(double single, int fp32_partials,
-                                        int64_t n_blocks)
+                                        int64_t n_blocks, double lse)
 {
-    return (fp32_partials ? 1.5 : 3) * single + 0x1p-23 * sqrt((double)n_blocks);
+    double step = 0x1p-23 * fmax(1, fabs(lse) / 4);
+    return (fp32_partials ? 1.5 : 3) * single + step * sqrt((double)n_blocks);
 }
 
 #endif

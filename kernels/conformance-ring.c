@@ -141,7 +141,7 @@ static int compare(cf_context *c, ring_state *s, hcp_conformance_case *out)
         return cf_check(c, rc, "query");
     int fp32 = support.caps & HCP_CAP_OUT_FP32 || p->dtype == HCP_FP32;
     single = sqrt(single / total);
-    double bound = hcp_blocks_o_bound(single, fp32, 1);
+    double bound = hcp_blocks_o_bound(single, fp32, 1, 0);
     out->o_error = sqrt(ring / total);
     out->rows_compared = rows;
     if (!(out->o_error <= bound))
