@@ -82,13 +82,16 @@ static void lay_segments(struct split *s)
 {
     int64_t counts[RANKS], n = 0;
 
-    s->plan.n_segments = cost_segments(s->plan.layout, s->plan.stripes, s->plan.n_ranks,
-                                       s->tokens, s->plan.seq_len, s->segments, counts);
+    if (hcp_layout_segments(s->plan.layout, s->plan.stripes, s->plan.n_ranks, s->tokens,
+                            s->plan.seq_len, s->segments, RANKS * STRIPES,
+                            counts) != HCP_STATUS_OK)
+        fail();
     for (size_t r = 0; r < s->plan.n_ranks; r++) {
         s->ranks[r].first_segment = n;
         s->ranks[r].n_segments = counts[r];
         n += counts[r];
     }
+    s->plan.n_segments = (size_t)n;
 }
 
 static void share_tokens(struct split *s, uint64_t *seed)
