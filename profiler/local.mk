@@ -17,6 +17,14 @@ profiler_libhcpprofiler_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 profiler_libhcpprofiler_la_LIBADD = db/libhcpcli.la db/libhcpdb.la \
 	kernels/libhcpkernels.la -lpthread $(LIBM)
 
+# Starts ranks; of MPI it needs to know which one, and links nothing.
+if HAVE_MPI
+profiler_libhcpprofiler_la_SOURCES += profiler/mpirun.c profiler/mpirun.h
+profiler_libhcpprofiler_la_CFLAGS += $(MPI_CFLAGS)
+else
+EXTRA_DIST += profiler/mpirun.c profiler/mpirun.h
+endif
+
 if HAVE_CUDA
 profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda.c profiler/clocks.c \
 	profiler/clocks.h profiler/cuda-timer.c profiler/cuda-timer.h profiler/cupti.c \
