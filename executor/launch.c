@@ -33,7 +33,7 @@ int ring_launch_local(int n, int argc, char **argv, struct hcp_err *err)
     if (length <= 0)
         return hcp_fail(err, HCP_FAILED, "--local: /proc/self/exe: %s", strerror(errno));
     self[length] = '\0';
-    int rc = hcp_mpirun_prepare(n, &mpirun, &why);
+    int rc = hcp_mpirun_prepare(n, "hcp-ring", &mpirun, &why);
     if (rc != HCP_OK)
         return hcp_fail(err, rc, "--local: %.1000s", why.text);
     const char **args = calloc((size_t)argc + (size_t)mpirun.n + 2, sizeof *args);

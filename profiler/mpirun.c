@@ -100,7 +100,8 @@ static enum flavour flavour_of(const char *version)
 }
 
 /* Ranks started by another library's mpirun would each believe to be alone. */
-static int check_flavour(const char *mpirun, enum flavour flavour, struct hcp_err *err)
+static int check_flavour(const char *mpirun, enum flavour flavour, const char *program,
+                         struct hcp_err *err)
 {
 #ifdef OPEN_MPI
     const enum flavour ours = OPENMPI;
@@ -112,9 +113,9 @@ static int check_flavour(const char *mpirun, enum flavour flavour, struct hcp_er
     if (flavour == OTHER || flavour == ours)
         return HCP_OK;
     return hcp_fail(err, HCP_FAILED,
-                    "%s belongs to another MPI than this program, which was built with "
-                    "%s; name that one's mpirun in HCP_MPIRUN (package %s)",
-                    mpirun, name, package);
+                    "%s belongs to another MPI than %s, which was built with %s; "
+                    "name that one's mpirun in HCP_MPIRUN (package %s)",
+                    mpirun, program, name, package);
 }
 
 /* Whether a process may read another one's memory here: Open MPI moves large messages
@@ -201,7 +202,8 @@ static void openmpi_arguments(int n, const char *version, struct hcp_mpirun *to)
     }
 }
 
-int hcp_mpirun_prepare(int n, struct hcp_mpirun *out, struct hcp_err *err)
+int hcp_mpirun_prepare(int n, const char *program, struct hcp_mpirun *out,
+                       struct hcp_err *err)
 {
     const char *given = getenv("HCP_MPIRUN");
     const char *mpirun = given && *given ? given : "mpirun";
@@ -213,7 +215,7 @@ int hcp_mpirun_prepare(int n, struct hcp_mpirun *out, struct hcp_err *err)
                         "cannot run %s%s; install the package openmpi-bin (or mpich), or "
                         "name mpirun in HCP_MPIRUN",
                         mpirun, given && *given ? " of HCP_MPIRUN" : "");
-    int rc = check_flavour(mpirun, flavour_of(version), err);
+    int rc = check_flavour(mpirun, flavour_of(version), program, err);
     if (rc != HCP_OK)
         return rc;
     snprintf(out->count, sizeof out->count, "%d", n);

@@ -18,10 +18,12 @@ struct hcp_mpirun {
     char notes[600]; /* what was set and why: ", --bind-to none, ..." */
 };
 
-/* For n ranks on this host: mpirun of $HCP_MPIRUN, else of PATH. Sets in this process's
- * environment what running as root, more ranks than cores or this container need; notes
- * says what. args point into out, the environment and constants: out must not move.
- * HCP_FAILED: no mpirun, or one of another MPI. */
-int hcp_mpirun_prepare(int n, struct hcp_mpirun *out, struct hcp_err *err);
+/* For n ranks of a program ("hcp-ring": for messages) on this host: mpirun of
+ * $HCP_MPIRUN, else of PATH. Sets in this process's environment what running as root,
+ * more ranks than cores or this container need; notes says what. args point into out, the
+ * environment and constants: out must not move. HCP_FAILED: no mpirun, or one of another
+ * MPI. */
+int hcp_mpirun_prepare(int n, const char *program, struct hcp_mpirun *out,
+                       struct hcp_err *err);
 
 #endif
