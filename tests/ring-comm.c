@@ -196,7 +196,8 @@ int main(int argc, char **argv)
         {"all-ok", all_ok}, {"agree", agree}, {"watch", watch}, {"limit", limit}};
     ring_watch_block_signals();
     if (argc > 2 && strncmp(argv[1], "--loc", 5) == 0) { /* as hcp-ring does it */
-        ring_launch_local(atoi(argv[2]), argc, argv, &err);
+        const char *n = strchr(argv[1], '=');
+        ring_launch_local(atoi(n ? n + 1 : argv[2]), argc, argv, &err);
         fprintf(stderr, "ring-comm: %s\n", err.text);
         return 1;
     }

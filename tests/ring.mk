@@ -36,6 +36,8 @@ tests_test_ring_warden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(MPI_CFLAGS)
 tests_test_ring_warden_LDADD = executor/libhcpgroup.la $(PROFILER_CUDA) $(CMOCKA_LIBS)
 endif
 endif
+dist_check_SCRIPTS += tests/ring-comm.bats
+TESTS += tests/ring-comm.bats
 
 if HAVE_MPI
 TRANSPORT_LIBS = profiler/libhcptransport.la

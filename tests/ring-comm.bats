@@ -1,0 +1,284 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
+# The group of ranks under mpirun: agreement, limits, and the end of one of them.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    prog=$top_builddir/tests/ring-comm
+    [ -x "$prog" ] || skip "built without MPI"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_btl_vader_single_copy_mechanism=none
+    dir=$BATS_TEST_TMPDIR
+}
+
+teardown() {
+    if [ -n "${launcher:-}" ] && kill -0 "$launcher" 2>/dev/null; then
+        kill -TERM "$launcher"
+        wait "$launcher" || true
+    fi
+}
+
+ranks() { # ranks N COMMAND...: to the end, 60 s at most
+    local n=$1
+    shift
+    timeout 60 mpirun -np "$n" "$prog" "$@"
+}
+start() { # start N COMMAND...: in the background; returns when all ranks are ready
+    local n=$1
+    shift
+    mpirun -np "$n" "$prog" "$@" >"$dir/out" 2>"$dir/err" 3>&- &
+    launcher=$!
+    for _ in $(seq 600); do
+        [ "$(find "$dir" -maxdepth 1 -name 'pid-*' | wc -l)" -lt "$n" ] || return 0
+        sleep 0.05
+    done
+    cat "$dir/out" "$dir/err"
+    return 1
+}
+pid_of() {
+    cat "$dir/pid-$1"
+}
+finish() { # the launcher's end, at most so many seconds from now; status and seconds
+    local from=$SECONDS
+    status=0
+    wait "$launcher" || status=$?
+    seconds=$((SECONDS - from))
+    launcher=
+    cat "$dir/out" "$dir/err"
+    [ "$seconds" -le "$1" ]
+}
+message_of() { # what rank N printed: one line or none
+    grep "^hcp-ring: rank $1: " "$dir/err" || true
+}
+process_gone() { # a zombie counts as gone
+    for _ in $(seq 200); do
+        kill -0 "$1" 2>/dev/null || return 0
+        grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null && return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+@test "errors: all ranks get that of the lowest rank that has one" {
+    run --separate-stderr ranks 4 all-ok
+    [ "$status" -eq 0 ]
+    [ "$(sort <<<"$output" | tr '\n' '|')" = "0: 0 |1: 0 |2: 0 |3: 0 |" ]
+    run --separate-stderr ranks 4 all-ok 3 1n
+    host=$(hostname)
+    for r in 0 1 2 3; do
+        grep -qxF "$r: 3 rank 1 (${host:0:63}): rank 1n is told to fail" <<<"$output"
+    done
+    run --separate-stderr ranks 1 all-ok 0
+    [[ "$output" == "0: 1 rank 0 ("*"): rank 0 is told to fail" ]]
+}
+
+@test "agreement: each field, its values and ranks, the same text everywhere" {
+    run --separate-stderr ranks 4 agree
+    [ "$(sort <<<"$output" | tr '\n' '|')" = "0: 0 |1: 0 |2: 0 |3: 0 |" ]
+    local -A text=(
+        [fingerprint=11bc]="plan fingerprint 00000000000093fa on ranks 0, 2-3, but 00000000000011bc on rank 1; load the same models"
+        [tool=0.2.0]="version 0.1.0 on ranks 0, 2-3, but 0.2.0 on rank 1; install the same version"
+        [lib=2]="libhcpplan 1 on ranks 0, 2-3, but 2 on rank 1; install the same version"
+        [len=4096]="tokens 65536 on ranks 0, 2-3, but 4096 on rank 1; load"
+        [ranks=2]="ranks 4 on ranks 0, 2-3, but 2 on rank 1; load"
+        [shape=other]="shape bf16 32/8 heads x 128, batch 1, causal, zigzag on ranks 0, 2-3, but other on rank 1; load"
+        [options=]="options buffers 2, sub-blocks 1 on ranks 0, 2-3, but seed 3 on rank 1; give all ranks the same options"
+        [kernel=cudnn]="kernel cpu on ranks 0, 2-3, but cudnn on rank 1; give all ranks the same kernel"
+    )
+    for field in "${!text[@]}"; do
+        arg=$field
+        [ "$field" != options= ] || arg="options=seed 3"
+        run --separate-stderr ranks 4 agree "1:$arg"
+        [ "$(wc -l <<<"$output")" -eq 4 ]
+        [ "$(cut -d' ' -f2- <<<"$output" | sort -u | wc -l)" -eq 1 ]
+        [[ "$output" == *": 1 the ranks do not agree: ${text[$field]}"* ]]
+    done
+}
+
+@test "agreement: several fields, several values, and more than fits" {
+    run --separate-stderr ranks 4 agree 3:len=1 0:tool=9 1:kernel=a 2:kernel=b 3:kernel=c
+    [[ "$output" == *"version 9 on rank 0, but 0.1.0 on ranks 1-3; tokens 65536 on ranks 0-2, but 1 on rank 3; kernel cpu on rank 0, but a on rank 1, but b on rank 2, and others on rank 3; install the same version on all hosts"* ]]
+    local long args=()
+    long=$(printf 'x%.0s' $(seq 70))
+    for r in 1 2 3; do
+        args+=("$r:shape=$long$r" "$r:options=$long$r" "$r:kernel=$long$r" "$r:fingerprint=$r")
+    done
+    run --separate-stderr ranks 4 agree "${args[@]}"
+    [ "$(cut -d' ' -f2- <<<"$output" | sort -u | wc -l)" -eq 1 ]
+    [[ "$output" == *"; different too: "*kernel"; load the same models or give all ranks the same plan file"* ]]
+}
+
+@test "a rank that is killed: the others name it and end" {
+    start 4 watch "$dir" 60
+    kill -9 "$(pid_of 1)"
+    finish 8
+    [ "$status" -ne 0 ]
+    # Whichever came first in time, everybody names the rank that was first to end.
+    for r in 0 2 3; do
+        before=$(((r + 3) % 4))
+        [[ "$(message_of $r)" == "hcp-ring: rank $r: rank 1 (pid $(pid_of 1) on "*") ended while this rank was waiting for the KV of rank $before (step 1)" ]]
+        grep -q "^$r: stopping" "$dir/out"
+    done
+    for r in 0 2 3; do
+        process_gone "$(pid_of $r)"
+    done
+}
+
+@test "a rank that fails by itself: its own error, and the others name it" {
+    start 3 watch "$dir" 60 fail 2
+    finish 10
+    [ "$status" -ne 0 ]
+    [ "$(message_of 2)" = "hcp-ring: rank 2: the kernel failed" ]
+    for r in 0 1; do
+        [[ "$(message_of $r)" == *": rank 2 (pid $(pid_of 2) on "*") ended while"* ]]
+    done
+}
+
+@test "a rank that does not answer: a time-out that names it" {
+    start 2 watch "$dir" 3
+    kill -STOP "$(pid_of 1)"
+    finish 10
+    [ "$status" -ne 0 ]
+    [ "$(message_of 0)" = "hcp-ring: rank 0: nothing from rank 1 for 3 s while waiting for the KV of rank 1 (step 1): giving up (--timeout)" ]
+    process_gone "$(pid_of 1)"
+}
+
+@test "a stop that hangs does not keep the process" {
+    start 2 watch "$dir" 60 hang
+    kill -9 "$(pid_of 1)"
+    finish 8
+    [ "$status" -ne 0 ]
+    [[ "$(message_of 0)" == *"rank 1 (pid "*") ended while"* ]]
+    process_gone "$(pid_of 0)"
+}
+
+@test "the launcher is stopped: the ranks end, none blames another" {
+    start 3 watch "$dir" 60
+    kill -TERM "$launcher"
+    finish 8
+    [ "$status" -ne 0 ]
+    for r in 0 1 2; do
+        process_gone "$(pid_of $r)"
+    done
+    run grep '^hcp-ring:' "$dir/err" # mpirun may not pass it on any more
+    [[ "$output" != *"(pid "* ]]
+}
+
+@test "a rank is signalled: it says so, and is not taken for dead" {
+    start 3 watch "$dir" 60
+    kill -TERM "$(pid_of 2)"
+    finish 8
+    [ "$status" -ne 0 ]
+    [ "$(message_of 2)" = "hcp-ring: rank 2: stopped by the launcher (interrupted or cancelled) while this rank was waiting for the KV of rank 1 (step 1)" ]
+    run grep '^hcp-ring:' "$dir/err"
+    [[ "$output" != *"(pid "* ]]
+}
+
+@test "a rank is interrupted" {
+    start 2 watch "$dir" 60
+    kill -INT "$(pid_of 0)"
+    finish 8
+    [ "$(message_of 0)" = "hcp-ring: rank 0: interrupted while this rank was waiting for the KV of rank 1 (step 1)" ]
+}
+
+@test "the end of a good run is no failure, however the ranks leave" {
+    run --separate-stderr ranks 4 watch "$dir" 60 end
+    [ "$status" -eq 0 ]
+    [ "$(sort <<<"$output" | tr '\n' '|')" = "0: 0 |1: 0 |2: 0 |3: 0 |" ]
+    [[ "$stderr" != *hcp-ring* ]]
+}
+
+fake_mps() {
+    cp "$top_srcdir/tests/fake-mps-control" "$dir/nvidia-cuda-mps-control"
+    chmod +x "$dir/nvidia-cuda-mps-control"
+    mkdir "$dir/tmp"
+    export HCP_MPS_CONTROL=$dir/nvidia-cuda-mps-control HCP_MPS_WAIT=1 TMPDIR=$dir/tmp
+    export FAKE_MPS_PID=$dir/daemon
+    unset FAKE_MPS
+}
+
+@test "limits: one daemon for the host, gone when the ranks are" {
+    fake_mps
+    start 4 limit "$dir" mps:30 - cpu:50 mps:70
+    sort "$dir/out"
+    grep -qx "0: 0 30 .*/hcp-mps-.*/pipe" "$dir/out"
+    grep -qx "1: 0 - -" "$dir/out"
+    grep -qx "2: 0 - -" "$dir/out"
+    grep -qx "3: 0 70 .*/hcp-mps-.*/pipe" "$dir/out"
+    pipe=$(sed -n 's/^0: 0 30 //p' "$dir/out")
+    [ "$pipe" = "$(sed -n 's/^3: 0 70 //p' "$dir/out")" ]
+    [ -d "$pipe" ]
+    kill -0 "$(cat "$dir/daemon")"
+    touch "$dir/go"
+    finish 30
+    [ "$status" -eq 0 ]
+    process_gone "$(cat "$dir/daemon")"
+    [ ! -e "$pipe" ]
+}
+
+@test "limits: the daemon ends with a rank that is killed" {
+    fake_mps
+    start 2 limit "$dir" - mps:70
+    pipe=$(sed -n 's/^1: 0 70 //p' "$dir/out")
+    [ -d "$pipe" ]
+    kill -9 "$(pid_of 0)"
+    finish 8
+    process_gone "$(cat "$dir/daemon")"
+    for _ in $(seq 100); do
+        [ -e "$pipe" ] || break
+        sleep 0.1
+    done
+    [ ! -e "$pipe" ]
+}
+
+@test "limits: what cannot be had is everybody's error" {
+    fake_mps
+    FAKE_MPS=refuse run --separate-stderr ranks 3 limit "$dir" - mps:30 -
+    [ "$status" -ne 0 ]
+    [ "$(grep -c ': 1 rank 1 (.*already running' <<<"$output")" -eq 3 ]
+    run --separate-stderr ranks 2 limit "$dir" - green:24
+    [ "$(grep -c ': 1 rank 1 (.*limit green:24: this version cannot' <<<"$output")" -eq 2 ]
+    run --separate-stderr ranks 2 limit "$dir" cpu:0 -
+    [ "$(grep -c ': 2 rank 0 (.*cpu:0' <<<"$output")" -eq 2 ]
+}
+
+@test "--local: mpirun with the same command line, and what it set" {
+    unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+    unset OMPI_MCA_mpi_yield_when_idle OMPI_MCA_rmaps_base_oversubscribe
+    n=$(($(nproc) + 1))
+    run --separate-stderr timeout 60 "$prog" --local "$n" all-ok 1
+    [ "$status" -eq 0 ]
+    [ "$(wc -l <<<"$output")" -eq "$n" ]
+    [[ "$stderr" == "hcp-ring: --local $n: mpirun -np $n, --bind-to none, "*"mpi_yield_when_idle=1 ("* ]]
+    [[ "$stderr" != *$'\n'*hcp-ring* ]]
+    [ "$(id -u)" -ne 0 ] || [[ "$stderr" == *"--allow-run-as-root (user id 0)"* ]]
+    run --separate-stderr timeout 60 "$prog" --loc=2 all-ok
+    [ "$(sort <<<"$output" | tr '\n' '|')" = "0: 0 |1: 0 |" ]
+}
+
+@test "--local: an mpirun that is missing or belongs to another library" {
+    HCP_MPIRUN=/nonexistent/mpirun run --separate-stderr "$prog" --local 2 all-ok
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"cannot run /nonexistent/mpirun of HCP_MPIRUN; install the package openmpi-bin"* ]]
+    mpirun --version | grep -q "Open MPI" || skip "not Open MPI"
+    printf '#!/bin/sh\necho "HYDRA build details:"\n' >mpirun
+    chmod +x mpirun
+    PATH=$dir:$PATH run --separate-stderr "$prog" --local 2 all-ok
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"another MPI than hcp-ring"*"HCP_MPIRUN"* ]]
+}
+
+@test "whether a launcher started it" {
+    [ "$(env -i PATH="$PATH" "$prog" launched)" = 0 ]
+    [ "$(env -i PATH="$PATH" SLURM_PROCID=0 "$prog" launched)" = 0 ] # a batch script
+    for name in OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK; do
+        [ "$(env -i PATH="$PATH" $name=0 "$prog" launched)" = 1 ]
+    done
+    [ "$(env -i PATH="$PATH" SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 \
+        "$prog" launched)" = 1 ]
+    [ "$(mpirun -np 2 "$prog" launched | tr '\n' ' ')" = "1 1 " ]
+}
