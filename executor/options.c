@@ -299,7 +299,7 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
         children,
         NULL,
         NULL};
-    static char name[] = "hcp-ring search";
+    static char name[] = "hcp-ring search", command[] = "search";
 
     memset(out, 0, sizeof *out);
     hcp_shape_defaults(&out->shape);
@@ -312,11 +312,10 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
     out->verify_rows = -1;
     out->seed = 1;
     argp_program_version_hook = print_version;
-    if (argc > 1 && strcmp(argv[1], "search") == 0) {
-        out->search = 1;
-        argv[1] = name;
-        argc--;
-        argv++;
-    }
-    argp_parse(&argp, argc, argv, 0, NULL, out);
+    out->search = argc > 1 && strcmp(argv[1], "search") == 0;
+    if (out->search)
+        argv[1] = name; /* what argp calls the program */
+    argp_parse(&argp, argc - out->search, argv + out->search, 0, NULL, out);
+    if (out->search)
+        argv[1] = command;
 }

@@ -232,8 +232,8 @@ static int print_many(const struct ring_result *results, size_t n,
             hcp_table_cell(t, "%.3f", plan->bound_ms / r->makespan.median);
         for (size_t k = 0; k < plan->n_ranks && at + 40 < sizeof tokens; k++)
             at += (size_t)snprintf(tokens + at, sizeof tokens - at, "%s%lld%s",
-                                   k ? " " : "", (long long)plan->ranks[k].tokens,
-                                   at + 60 >= sizeof tokens ? " ..." : "");
+                                   k ? "/" : "", (long long)plan->ranks[k].tokens,
+                                   at + 60 >= sizeof tokens ? "/..." : "");
         hcp_table_cell(t, "%s", tokens);
         if (notes)
             hcp_table_cell(t, "%s", notes[i] ? notes[i] : "");
