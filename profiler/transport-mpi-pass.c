@@ -5,6 +5,8 @@
 #include <string.h>
 #include "profiler/transport-mpi.h"
 
+enum { CHUNK = 1 << 20 };
+
 static int grow_steps(struct mpi_transport *m, struct hcp_err *err)
 {
     int32_t n = m->base.n_steps;
@@ -31,24 +33,31 @@ static int grow_steps(struct mpi_transport *m, struct hcp_err *err)
     return HCP_OK;
 }
 
-static int grow_pieces(struct mpi_transport *m, struct hcp_err *err)
+static int grow_messages(struct mpi_transport *m, struct hcp_err *err)
 {
-    int32_t n = m->base.n_pieces;
-    if (n <= m->pieces_room)
+    int32_t n = m->n_messages, n_pieces = m->base.n_pieces;
+    if (n_pieces > m->pieces_room) {
+        int32_t *last = realloc(m->last, (size_t)n_pieces * sizeof *last);
+        if (!last)
+            return hcp_fail(err, HCP_FAILED, "mpi transport: out of memory");
+        m->last = last;
+        m->pieces_room = n_pieces;
+    }
+    if (n <= m->messages_room)
         return HCP_OK;
-    struct mpi_piece *pieces = realloc(m->pieces, (size_t)n * sizeof *pieces);
-    if (pieces)
-        m->pieces = pieces;
+    struct mpi_message *messages = realloc(m->messages, (size_t)n * sizeof *messages);
+    if (messages)
+        m->messages = messages;
     int32_t *receives = realloc(m->receives, (size_t)n * sizeof *receives);
     if (receives)
         m->receives = receives;
     int32_t *sends = realloc(m->sends, (size_t)n * sizeof *sends);
     if (sends)
         m->sends = sends;
-    if (!pieces || !receives || !sends)
+    if (!messages || !receives || !sends)
         return hcp_fail(err, HCP_FAILED, "mpi transport: out of memory");
-    for (; m->pieces_room < n; m->pieces_room++) {
-        struct mpi_piece *p = &pieces[m->pieces_room];
+    for (; m->messages_room < n; m->messages_room++) {
+        struct mpi_message *p = &messages[m->messages_room];
         memset(p, 0, sizeof *p);
         p->receive = p->send = MPI_REQUEST_NULL;
         if (m->staged && failed_device(m, m->base.runtime->event_create(&p->copied),
@@ -102,53 +111,92 @@ static int grow_stages(struct mpi_transport *m, struct hcp_err *err)
     return HCP_OK;
 }
 
-static void list_pieces(struct mpi_transport *m)
+static int32_t messages_of(int64_t bytes)
+{
+    return (int32_t)((bytes + CHUNK - 1) / CHUNK);
+}
+
+static int count_messages(struct mpi_transport *m, struct hcp_err *err)
+{
+    int64_t n = 0;
+    for (int32_t k = 0; k < m->base.n_steps; k++) {
+        const struct hcp_transfer *f = &m->base.steps[k].transfer;
+        for (int32_t i = 0; i < f->n_pieces; i++) {
+            if (f->pieces[i].bytes / CHUNK >= INT32_MAX - n)
+                return hcp_fail(err, HCP_FAILED,
+                                "mpi transport: step %d piece %d has %lld bytes", k, i,
+                                (long long)f->pieces[i].bytes);
+            n += messages_of(f->pieces[i].bytes);
+        }
+    }
+    m->n_messages = (int32_t)n;
+    return HCP_OK;
+}
+
+/* The odd bytes are in a piece's first message: lengths that differ show in the first
+ * that arrives, or there is a whole message too few or too many. */
+static void list_piece(struct mpi_transport *m, int32_t k, int32_t i, int32_t *at,
+                       char *host)
+{
+    const struct transport_step *s = &m->base.steps[k];
+    const struct hcp_message *piece = &s->transfer.pieces[i];
+    int32_t n = messages_of(piece->bytes);
+    int64_t offset = 0, bytes = piece->bytes - (int64_t)(n - 1) * CHUNK;
+    for (int32_t c = 0; c < n; c++, offset += bytes, bytes = CHUNK, ++*at) {
+        struct mpi_message *p = &m->messages[*at];
+        p->step = k;
+        p->piece = i;
+        p->first = i == 0 && c == 0;
+        p->bytes = bytes;
+        p->data = (char *)piece->data + offset;
+        p->host = m->staged ? host + offset : p->data;
+        p->receive_order = s->transfer.receive ? m->n_receives : -1;
+        if (s->transfer.receive)
+            m->receives[m->n_receives++] = *at;
+        if (s->transfer.send)
+            m->sends[m->n_sends++] = *at;
+    }
+    m->last[s->first + i] = *at - 1;
+}
+
+static void list_messages(struct mpi_transport *m)
 {
     const struct hcp_transfer_times none = {NAN, NAN, NAN, NAN};
+    int32_t at = 0;
     m->n_receives = m->n_sends = 0;
     for (int32_t k = 0; k < m->base.n_steps; k++) {
         const struct transport_step *s = &m->base.steps[k];
-        const struct hcp_transfer *f = &s->transfer;
         int64_t offset = 0;
         m->times[k] = none;
-        for (int32_t i = 0; i < f->n_pieces; i++) {
-            struct mpi_piece *p = &m->pieces[s->first + i];
-            p->step = k;
-            p->index = i;
-            p->bytes = f->pieces[i].bytes;
-            p->data = f->pieces[i].data;
-            p->host =
-                m->staged ? (char *)m->stages[stage_of(s)].memory + offset : p->data;
-            p->receive_order = f->receive ? m->n_receives : -1;
-            if (f->receive)
-                m->receives[m->n_receives++] = s->first + i;
-            if (f->send)
-                m->sends[m->n_sends++] = s->first + i;
-            offset += p->bytes;
+        for (int32_t i = 0; i < s->transfer.n_pieces; i++) {
+            list_piece(m, k, i, &at,
+                       m->staged ? (char *)m->stages[stage_of(s)].memory + offset : NULL);
+            offset += s->transfer.pieces[i].bytes;
         }
-        m->sent_with[k] = f->send ? m->n_sends : 0;
+        m->sent_with[k] = s->transfer.send ? m->n_sends : 0;
     }
 }
 
 int hcp_mpi_make_pass(struct mpi_transport *m, struct hcp_err *err)
 {
-    if (grow_steps(m, err) != HCP_OK || grow_pieces(m, err) != HCP_OK ||
-        (m->staged && grow_stages(m, err) != HCP_OK))
+    if (count_messages(m, err) != HCP_OK || grow_steps(m, err) != HCP_OK ||
+        grow_messages(m, err) != HCP_OK || (m->staged && grow_stages(m, err) != HCP_OK))
         return HCP_FAILED;
-    list_pieces(m);
+    list_messages(m);
     return HCP_OK;
 }
 
 void hcp_mpi_free_pass(struct mpi_transport *m)
 {
     const hcp_runtime *run = m->base.runtime;
-    for (int32_t i = 0; m->staged && i < m->pieces_room; i++)
-        run->event_destroy(m->pieces[i].copied);
+    for (int32_t i = 0; m->staged && i < m->messages_room; i++)
+        run->event_destroy(m->messages[i].copied);
     for (int32_t i = 0; m->staged && i < m->steps_room; i++)
         run->event_destroy(m->step_done[i]);
     for (int32_t i = 0; !m->base.failed && i < m->n_stages; i++)
         run->host_release(m->stages[i].memory);
-    free(m->pieces);
+    free(m->messages);
+    free(m->last);
     free(m->receives);
     free(m->sends);
     free(m->times);

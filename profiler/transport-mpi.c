@@ -73,15 +73,17 @@ static int mpi_open(hcp_transport *t, struct hcp_err *err)
     return hcp_transport_agree(t, rc, err);
 }
 
-/* The own block comes to the host as soon as it is complete. */
-static int stage_own(struct mpi_transport *m, void *start, struct hcp_err *err)
+/* Copies come after start; the own block is on its way to the host from then on. */
+static int start_copies(struct mpi_transport *m, void *start, struct hcp_err *err)
 {
     const hcp_runtime *run = m->base.runtime;
-    int rc = HCP_RC_OK;
-    if (start)
-        rc = run->event_wait(start, m->to_host);
-    for (int32_t i = 0; rc == HCP_RC_OK && i < m->base.steps[0].transfer.n_pieces; i++) {
-        struct mpi_piece *p = &m->pieces[i];
+    int rc = run->event_wait(start, m->to_host);
+    if (rc == HCP_RC_OK)
+        rc = run->event_wait(start, m->to_device);
+    for (int32_t i = 0; rc == HCP_RC_OK && i < m->n_messages; i++) {
+        struct mpi_message *p = &m->messages[i];
+        if (p->step > 0)
+            break;
         rc = run->to_host_async(p->host, p->data, p->bytes, m->to_host);
         if (rc == HCP_RC_OK)
             rc = run->event_record(p->copied, m->to_host);
@@ -96,7 +98,7 @@ static int mpi_begin(hcp_transport *t, void *start, struct hcp_err *err)
     if (hcp_mpi_make_pass(m, err) != HCP_OK)
         return HCP_FAILED;
     m->start_s = hcp_transport_now();
-    if (m->staged && stage_own(m, start, err) != HCP_OK)
+    if (m->staged && start_copies(m, start, err) != HCP_OK)
         return HCP_FAILED;
     pthread_mutex_lock(&m->lock);
     m->at = m->shown = zero;
@@ -115,11 +117,11 @@ static int stalled(struct mpi_transport *m, struct hcp_err *err)
     if (at->received < m->n_receives && at->received < at->receives_posted)
         return hcp_fail(err, HCP_FAILED, "no data from rank %d for %g s (step %d)",
                         m->base.name_before, m->base.timeout_s,
-                        m->pieces[m->receives[at->received]].step);
+                        m->messages[m->receives[at->received]].step);
     if (at->sent < at->sends_posted)
         return hcp_fail(err, HCP_FAILED, "rank %d took no data for %g s (step %d)",
                         m->base.name_after, m->base.timeout_s,
-                        m->pieces[m->sends[at->sent]].step);
+                        m->messages[m->sends[at->sent]].step);
     return hcp_fail(err, HCP_FAILED, "mpi transport: the GPU moved no data for %g s",
                     m->base.timeout_s);
 }
@@ -157,7 +159,7 @@ static int mpi_wait(hcp_transport *t, int32_t step, int32_t piece, void *stream,
                     struct hcp_err *err)
 {
     struct mpi_transport *m = (struct mpi_transport *)t;
-    const struct mpi_piece *p = &m->pieces[t->steps[step].first + piece];
+    const struct mpi_message *p = &m->messages[m->last[t->steps[step].first + piece]];
     struct hcp_err why = {0};
     pthread_mutex_lock(&m->lock);
     int rc = await(m, p->receive_order, &why);
@@ -225,8 +227,8 @@ static void mpi_cancel(hcp_transport *t)
 /* What is under way when a pass has failed: receives are taken back, sends cannot be. */
 static void drop_requests(struct mpi_transport *m)
 {
-    for (int32_t i = 0; i < m->pieces_room; i++) {
-        struct mpi_piece *p = &m->pieces[i];
+    for (int32_t i = 0; i < m->messages_room; i++) {
+        struct mpi_message *p = &m->messages[i];
         if (p->receive != MPI_REQUEST_NULL) {
             MPI_Cancel(&p->receive);
             MPI_Request_free(&p->receive);

@@ -9,9 +9,11 @@
 #include <pthread.h>
 #include "profiler/transport-internal.h"
 
-struct mpi_piece {
-    int32_t step, index;
-    int32_t receive_order; /* among all pieces received in the pass; -1: not received */
+/* A piece, or 1 MiB of it: what MPI is doing shows only when a message is over. */
+struct mpi_message {
+    int32_t step, piece;
+    int first;             /* of its step */
+    int32_t receive_order; /* among all received in the pass; -1: not received */
     int64_t bytes;
     void *data;   /* the caller's */
     void *host;   /* what MPI reads and writes: data itself or memory of the stage */
@@ -24,7 +26,7 @@ struct stage {
     int64_t room;
 };
 
-/* How far the thread is. What it receives and sends are lists of pieces in order. */
+/* How far the thread is. What it receives and sends are lists of messages in order. */
 struct progress {
     int32_t receives_posted, received; /* by MPI */
     int32_t arrived;                   /* wait() may return: copies are queued */
@@ -53,9 +55,11 @@ struct mpi_transport {
     /* The thread's while a pass runs, else the caller's. */
     struct progress at;
     double start_s;
-    struct mpi_piece *pieces;
-    int32_t *receives, *sends, pieces_room; /* indices of pieces */
-    int32_t n_receives, n_sends;
+    struct mpi_message *messages;
+    int32_t *receives, *sends, messages_room; /* indices of messages */
+    int32_t n_messages, n_receives, n_sends;
+    int32_t *last; /* [pieces] last message of each */
+    int32_t pieces_room;
     struct hcp_transfer_times *times; /* [steps] */
     void **step_done;                 /* [steps] events, when staged */
     int32_t *sent_with; /* [steps] sends that are over when the step's block is sent */

@@ -34,6 +34,8 @@ int main(int argc, char **argv)
         transport_cases_mismatch(&w, 100, -1);
         transport_cases_mismatch(&w, 3 << 20, 5);
         transport_cases_mismatch(&w, 3 << 20, -5);
+        transport_cases_mismatch(&w, 3 << 20, 1 << 20);
+        transport_cases_mismatch(&w, 3 << 20, -(2 << 20));
     } else if (w.rank == 0)
         fprintf(stderr, "ring-transport-test: no case '%s'\n", what);
     int status = transport_cases_done(&w);
