@@ -37,6 +37,9 @@ int main(int argc, char **argv)
                                         .poly = 1,
                                         .bumps = fixture_random(&seed) | 1,
                                         .error = 0.02};
+            if (round % 3 == 0)
+                for (int k = 0; k < 4; k++)
+                    kinds[i].finish[k] = fixture_real(&seed, 0, k % 2 ? 1e-6 : 0.01);
         }
         models = fixture_models(kinds, 4);
         for (int i = 0; i < 6; i++) {
@@ -56,6 +59,7 @@ int main(int argc, char **argv)
             q.causal = i > 0;
             q.strategy = i == 1 ? HCP_STRATEGY_POLY : HCP_STRATEGY_BEST;
             q.link_gbps = i == 2 ? fixture_real(&seed, 5, 100) : 0;
+            q.sub_blocks = i == 3 ? (int32_t)fixture_range(&seed, 2, 8) : 1;
             q.extrapolate = 1;
             if (fixture_split(ring, &q, &p, text, sizeof text) ||
                 hcp_plan_to_json(&p.plan, json, sizeof json, NULL))

@@ -493,6 +493,86 @@ static void test_runs_of_one_cell(void **state)
     assert_non_null(strstr(r->note, "1 causal"));
 }
 
+static struct hcp_finish_row finish_row(const char *kind, int64_t q_len, double ms)
+{
+    struct hcp_finish_row row = {.key = cells[0].key, .q_len = q_len, .time_ms = ms};
+    snprintf(row.kind, sizeof row.kind, "%s", kind);
+    return row;
+}
+
+static double finish_of(const struct hcp_fitted *f, int merge, int64_t q_len)
+{
+    hcp_model *m;
+    struct hcp_err err;
+    if (hcp_model_create(&f->row, f->arrays, f->n_arrays, &m, &err))
+        fail_msg("%s", err.text);
+    double ms = hcp_model_finish_ms(m, merge, q_len);
+    hcp_model_free(m);
+    return ms;
+}
+
+static void test_finish(void **state)
+{
+    struct hcp_finish_row rows[12];
+    struct hcp_err err = {0};
+    int n = 0;
+    (void)state;
+    add_grid(6);
+    for (int64_t q = 128; q <= 8192; q *= 8) {
+        rows[n++] = finish_row("store", q, 0.004 + 2e-6 * (double)q);
+        rows[n++] = finish_row("merge", q, 0.006 + 5e-6 * (double)q);
+    }
+    rows[n++] = finish_row("store", 128, 7.0); /* twice: the median, off by half of it */
+    rows[n++] = finish_row("store", 128, 0.004 + 2e-6 * 128);
+    rows[n] = finish_row("merge", 128, 9.0); /* another key's */
+    snprintf(rows[n++].key.limit, sizeof rows[0].key.limit, "mps:10");
+
+    /* without any there is no array and no time */
+    assert_int_equal(hcp_fit_finish(rows, 0, fit(), &err), HCP_OK);
+    assert_int_equal(results->finish.rows, 0);
+    assert_true(finish_of(&results->lut, 1, 4096) == 0);
+
+    assert_int_equal(hcp_fit_finish(rows, (size_t)n, fit(), &err), HCP_OK);
+    assert_int_equal(results->finish.rows, n - 1);
+    assert_true(results->finish.worst < 1e-9);
+    for (int poly = 0; poly < 2; poly++) {
+        const struct hcp_fitted *f = poly ? &results->poly : &results->lut;
+        close_to(finish_of(f, 0, 1000), 0.004 + 2e-6 * 1000, 1e-9);
+        close_to(finish_of(f, 1, 100000), 0.006 + 5e-6 * 100000, 1e-9);
+        assert_true(finish_of(f, 1, 0) == 0 && finish_of(f, 0, -1) == 0);
+    }
+    /* never falls as rows are added, never below 0 */
+    rows[0] = finish_row("merge", 128, 0.9);
+    rows[1] = finish_row("merge", 4096, 0.3);
+    assert_int_equal(hcp_fit_finish(rows, 2, fit(), &err), HCP_OK);
+    assert_true(finish_of(&results->lut, 1, 1) > 0);
+    assert_true(finish_of(&results->lut, 1, 1 << 20) >= finish_of(&results->lut, 1, 1));
+    assert_true(results->finish.worst > 0.2);
+    rows[0] = finish_row("merge", 128, 1e-9);
+    rows[1] = finish_row("merge", 4096, 0.3);
+    assert_int_equal(hcp_fit_finish(rows, 2, fit(), &err), HCP_OK);
+    assert_true(finish_of(&results->lut, 1, 1) >= 0);
+    /* one length: per row */
+    assert_int_equal(hcp_fit_finish(rows + 1, 1, fit(), &err), HCP_OK);
+    close_to(finish_of(&results->poly, 1, 2048), 0.15, 1e-12);
+    assert_true(finish_of(&results->poly, 0, 2048) == 0);
+
+    /* damaged arrays are refused */
+    for (int i = 0; i < 2; i++) {
+        struct hcp_named_array *a = &results->lut.arrays[results->lut.n_arrays - 1];
+        hcp_model *m;
+        assert_string_equal(a->name, "finish");
+        if (i == 0)
+            a->v[2] = -1e-9;
+        else
+            a->n = 3;
+        assert_int_equal(hcp_model_create(&results->lut.row, results->lut.arrays,
+                                          results->lut.n_arrays, &m, &err),
+                         HCP_FAILED);
+        assert_non_null(strstr(err.text, "finish"));
+    }
+}
+
 static void test_best_kind(void **state)
 {
     struct hcp_model_row lut = {
@@ -523,6 +603,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_little, start, stop),
         cmocka_unit_test_setup_teardown(test_odd_data, start, stop),
         cmocka_unit_test_setup_teardown(test_runs_of_one_cell, start, stop),
+        cmocka_unit_test_setup_teardown(test_finish, start, stop),
         cmocka_unit_test(test_best_kind),
     };
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);

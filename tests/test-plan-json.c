@@ -83,6 +83,7 @@ static void round_trip(void **state)
         q.stripes = (int32_t)fixture_range(&seed, 1, 16);
         q.strategy = (hcp_strategy)fixture_range(&seed, 0, 5);
         q.extrapolate = 1;
+        q.sub_blocks = i % 4 == 0 ? (int32_t)fixture_range(&seed, 2, 64) : 1;
         if (q.strategy == HCP_STRATEGY_LUT)
             q.strategy = HCP_STRATEGY_POLY;
         if (fixture_range(&seed, 0, 1)) {
@@ -91,6 +92,17 @@ static void round_trip(void **state)
             q.barrier = 1;
         }
         assert_int_equal(fixture_split(ring, &q, &a, text, sizeof text), HCP_STATUS_OK);
+        if (i % 5 == 0) { /* as a split of the caller's own */
+            int64_t tokens[12];
+
+            for (size_t k = 0; k < n; k++)
+                tokens[k] = p->ranks[k].tokens;
+            q.layout = p->layout;
+            assert_int_equal(hcp_plan_evaluate(ring, &q, tokens, a.workspace,
+                                               a.workspace_bytes, text, sizeof text,
+                                               &a.plan),
+                             HCP_STATUS_OK);
+        }
         json = print(&a.plan);
         assert_int_equal(hcp_plan_json_counts(json, strlen(json), text, sizeof text,
                                               &n_ranks, &n_segments),
@@ -107,6 +119,9 @@ static void round_trip(void **state)
         assert_true(same_double(p->interval_lo_ms, r->interval_lo_ms));
         assert_true(same_double(p->interval_hi_ms, r->interval_hi_ms));
         assert_true(same_double(p->link_gbps, r->link_gbps));
+        assert_int_equal(p->sub_blocks, q.sub_blocks);
+        assert_int_equal(p->sub_blocks, r->sub_blocks);
+        assert_int_equal(p->strategy, r->strategy);
         assert_int_equal(p->decision, r->decision);
         assert_int_equal(p->source, r->source);
         assert_true(p->fingerprint == r->fingerprint);
@@ -129,11 +144,12 @@ static const char good[] =
     "],"
     "\"more\":{\"x\":[1,2.5e-3,null,true,\"\\u00e9\"]}}";
 
+static hcp_plan plan; /* read by parse() */
+
 static hcp_status parse(const char *json, char *text, size_t size)
 {
     static hcp_plan_rank ranks[4];
     static hcp_segment segments[8];
-    hcp_plan plan;
 
     text[0] = 0;
     hcp_plan_init(&plan, ranks, 4, segments, 8);
@@ -162,6 +178,10 @@ static void damage(void **state)
     (void)state;
     parse(good, text, sizeof text);
     assert_string_equal(text, "");
+    assert_int_equal(plan.sub_blocks, 1); /* of plans that know of none */
+    refuse("\"schema\":1", "\"schema\":1,\"sub_blocks\":0", "range");
+    refuse("\"schema\":1", "\"schema\":1,\"sub_blocks\":65", "range");
+    refuse("\"schema\":1", "\"schema\":1,\"sub_blocks\":null", "number");
     refuse("\"schema\":1", "\"schema\":2", "newer version");
     refuse("\"schema\":1,", "", "missing");
     refuse("\"seq_len\":100", "\"seq_len\":101", "add up");
