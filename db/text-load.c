@@ -77,7 +77,7 @@ static int read_header(const struct hcp_csv *csv, int ignore_unknown, int *map,
                        struct hcp_text *out, struct hcp_err *err)
 {
     char unknown[256] = "";
-    int found[N_REQUIRED] = {0}, rc = check_separator(csv, err), copies = 0;
+    int found[N_REQUIRED] = {0}, rc = check_separator(csv, err), others = 0;
 
     if (rc)
         return rc;
@@ -96,10 +96,10 @@ static int read_header(const struct hcp_csv *csv, int ignore_unknown, int *map,
                                 csv->name, csv->line, name);
         for (int j = 0; j < N_REQUIRED; j++)
             found[j] |= !strcmp(name, required[j]);
-        copies |= !strcmp(name, "gb_per_s");
+        others |= !strcmp(name, "gb_per_s") || !strcmp(name, "kind");
     }
-    /* A file of bandwidth rows alone needs no columns of cells. */
-    for (int j = 0; j < (copies ? 2 : N_REQUIRED); j++)
+    /* A file of other rows alone needs no columns of cells. */
+    for (int j = 0; j < (others ? 2 : N_REQUIRED); j++)
         if (!found[j])
             return missing(csv, required[j], unknown, err);
     if (*unknown && !ignore_unknown)
@@ -171,6 +171,8 @@ static int load_csv(char *start, const char *name, int ignore_unknown,
     return rc;
 }
 
+#define FNV_START 0xcbf29ce484222325u
+
 static uint64_t mix(uint64_t h, const void *data, size_t n)
 {
     const unsigned char *p = data;
@@ -188,14 +190,11 @@ static uint64_t mix_double(uint64_t h, double v)
     return mix(h, text, strlen(text) + 1);
 }
 
-/* Of the values, not of the bytes: line ends and quoting do not make another run. */
-static uint64_t cell_hash(const struct hcp_cell *cell)
+static uint64_t row_hash(uint64_t h, const struct hcp_column *columns, size_t n,
+                         const void *row)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < hcp_n_columns; i++) {
-        const struct hcp_column *c = &hcp_columns[i];
-        const void *field = (const char *)cell + c->offset;
+    for (const struct hcp_column *c = columns; c < columns + n; c++) {
+        const void *field = (const char *)row + c->offset;
         char number[32] = "";
         if (c->type == HCP_COL_REAL)
             h = mix_double(h, *(const double *)field);
@@ -208,9 +207,43 @@ static uint64_t cell_hash(const struct hcp_cell *cell)
                                          ? (long long)*(const int32_t *)field
                                          : (long long)*(const int64_t *)field));
     }
+    return h;
+}
+
+/* Of the values, not of the bytes: line ends and quoting do not make another run. */
+static uint64_t cell_hash(const struct hcp_cell *cell)
+{
+    uint64_t h = row_hash(FNV_START, hcp_columns, hcp_n_columns, cell);
+
     for (int32_t i = 0; i < cell->n_raw; i++)
         h = mix_double(h, cell->raw_ms[i]);
     return h;
+}
+
+/* run_uid and origin of row i, whatever its kind: cells, then the others. NULL: past
+ * the last. */
+static char *row_uid(struct hcp_text *t, size_t i, const char **origin)
+{
+    if (i < t->n_cells) {
+        *origin = t->cells[i].origin;
+        return t->cells[i].run_uid;
+    }
+    i -= t->n_cells;
+    if (i < t->n_bandwidths) {
+        *origin = t->bandwidths[i].origin;
+        return t->bandwidths[i].run_uid;
+    }
+    i -= t->n_bandwidths;
+    if (i < t->n_finishes) {
+        *origin = t->finishes[i].from.origin;
+        return t->finishes[i].from.run_uid;
+    }
+    i -= t->n_finishes;
+    if (i < t->n_links) {
+        *origin = t->links[i].from.origin;
+        return t->links[i].from.run_uid;
+    }
+    return NULL;
 }
 
 /* Rows without run_uid: one run an origin, "recorded-0123456789abcdef". The order of
@@ -218,24 +251,30 @@ static uint64_t cell_hash(const struct hcp_cell *cell)
 static void name_runs(struct hcp_text *out)
 {
     uint64_t sum = out->n_cells;
-    char hex[20];
+    const char *origin = NULL;
+    char hex[20], *uid;
 
     for (size_t i = 0; i < out->n_cells; i++)
         if (!*out->cells[i].run_uid)
             sum += cell_hash(&out->cells[i]);
     for (size_t i = 0; i < out->n_bandwidths; i++) {
         const struct hcp_bandwidth *b = &out->bandwidths[i];
-        uint64_t h = mix(0xcbf29ce484222325u, b->limit, strlen(b->limit) + 1);
+        uint64_t h = mix(FNV_START, b->limit, strlen(b->limit) + 1);
         if (!*b->run_uid)
             sum += mix_double(mix(h, b->device, strlen(b->device) + 1), b->gb_per_s);
     }
+    for (size_t i = 0; i < out->n_finishes; i++)
+        if (!*out->finishes[i].from.run_uid)
+            sum += row_hash(FNV_START, hcp_finish_rows.columns, hcp_finish_rows.n,
+                            &out->finishes[i]);
+    for (size_t i = 0; i < out->n_links; i++)
+        if (!*out->links[i].from.run_uid)
+            sum += row_hash(FNV_START, hcp_link_rows.columns, hcp_link_rows.n,
+                            &out->links[i]);
     snprintf(hex, sizeof hex, "-%016llx", (unsigned long long)sum);
-    for (size_t i = 0; i < out->n_cells; i++)
-        if (!*out->cells[i].run_uid)
-            strcat(strcpy(out->cells[i].run_uid, out->cells[i].origin), hex);
-    for (size_t i = 0; i < out->n_bandwidths; i++)
-        if (!*out->bandwidths[i].run_uid)
-            strcat(strcpy(out->bandwidths[i].run_uid, out->bandwidths[i].origin), hex);
+    for (size_t i = 0; (uid = row_uid(out, i, &origin)); i++)
+        if (!*uid)
+            strcat(strcpy(uid, origin), hex);
 }
 
 struct indexed {
@@ -318,7 +357,8 @@ int hcp_text_load(FILE *in, const char *name, enum hcp_text_format format,
         rc = format == HCP_TEXT_JSONL
                  ? hcp_text_load_jsonl(start, name, ignore_unknown, &result, err)
                  : load_csv(start, name, ignore_unknown, &result, err);
-    if (!rc && !result.n_cells && !result.n_bandwidths)
+    if (!rc &&
+        !(result.n_cells + result.n_bandwidths + result.n_finishes + result.n_links))
         rc = hcp_fail(err, HCP_FAILED, "'%s' has no rows: nothing to read", name);
     if (!rc) {
         name_runs(&result);
@@ -341,6 +381,8 @@ void hcp_text_free(struct hcp_text *text)
     free(text->cells);
     free(text->cell_lines);
     free(text->bandwidths);
+    free(text->finishes);
+    free(text->links);
     free(text->notes);
     memset(text, 0, sizeof *text);
 }

@@ -17,6 +17,9 @@ int hcp_column_index(const char *name)
     for (int i = 0; i < HCP_N_EXTRA; i++)
         if (!strcmp(hcp_extra_columns[i], name))
             return (int)hcp_n_columns + i;
+    for (size_t i = 0; i < hcp_link_rows.n; i++)
+        if (!strcmp(hcp_link_rows.columns[i].name, name))
+            return HCP_LINK_COLUMN(i);
     return -1;
 }
 
@@ -24,7 +27,23 @@ static const char *column_name(int column)
 {
     size_t i = (size_t)column;
 
-    return i < hcp_n_columns ? hcp_columns[i].name : hcp_extra_columns[i - hcp_n_columns];
+    if (i < hcp_n_columns)
+        return hcp_columns[i].name;
+    i -= hcp_n_columns;
+    return i < HCP_N_EXTRA ? hcp_extra_columns[i]
+                           : hcp_link_rows.columns[i - HCP_N_EXTRA].name;
+}
+
+int hcp_text_next_column(int column, int version, const char **name)
+{
+    int end = HCP_LINK_COLUMN(version > 1 ? hcp_link_rows.n : 0);
+
+    while (++column < end) {
+        *name = column_name(column);
+        if (hcp_column_index(*name) == column) /* else a cell has it too */
+            return column;
+    }
+    return -1;
 }
 
 void hcp_text_row_begin(struct hcp_text_row *row, const char *name, long line)
@@ -33,6 +52,7 @@ void hcp_text_row_begin(struct hcp_text_row *row, const char *name, long line)
     row->line = line;
     hcp_cell_init(&row->cell);
     strcpy(row->cell.origin, "recorded");
+    hcp_link_row_init(&row->link);
     strcpy(row->kind, "cell");
     row->gb_per_s = NAN;
     row->bytes = 0;
@@ -56,8 +76,8 @@ int hcp_text_row_sample(struct hcp_text_row *row, double ms, struct hcp_err *err
     return HCP_OK;
 }
 
-static int bad(const struct hcp_text_row *row, int column, const char *why,
-               struct hcp_err *err)
+int hcp_text_bad(const struct hcp_text_row *row, int column, const char *why,
+                 struct hcp_err *err)
 {
     return hcp_fail(err, HCP_FAILED, "%s:%ld: column %s: %s", row->name, row->line,
                     column_name(column), why);
@@ -74,11 +94,11 @@ static int set_samples(struct hcp_text_row *row, int column, const char *value,
         size_t len = strcspn(value, ";");
         double ms;
         if (len >= sizeof number)
-            return bad(row, column, "a sample is not a number", err);
+            return hcp_text_bad(row, column, "a sample is not a number", err);
         memcpy(number, value, len);
         number[len] = '\0';
         if (hcp_parse_double(number, &ms, &why))
-            return bad(row, column, why.text, err);
+            return hcp_text_bad(row, column, why.text, err);
         if (hcp_text_row_sample(row, ms, err))
             return HCP_FAILED;
         value += len;
@@ -97,20 +117,17 @@ static int set_extra(struct hcp_text_row *row, int column, const char *value,
     case HCP_EXTRA_SAMPLES:
         return set_samples(row, column, value, err);
     case HCP_EXTRA_KIND:
-        if (strcmp(value, "cell") && strcmp(value, "copy"))
-            return hcp_fail(
-                err, HCP_FAILED,
-                "%s:%ld: column kind: '%s' is not known; expected cell or copy",
-                row->name, row->line, value);
+        if (hcp_check_word("kind", value, "cell copy store merge link", &why))
+            return hcp_text_bad(row, column, why.text, err);
         strcpy(row->kind, value);
         return HCP_OK;
     case HCP_EXTRA_GB_PER_S:
         return hcp_parse_double(value, &row->gb_per_s, &why)
-                   ? bad(row, column, why.text, err)
+                   ? hcp_text_bad(row, column, why.text, err)
                    : HCP_OK;
     case HCP_EXTRA_BYTES:
         return hcp_parse_int(value, "bytes", 1, INT64_MAX, &row->bytes, &why)
-                   ? bad(row, column, why.text, err)
+                   ? hcp_text_bad(row, column, why.text, err)
                    : HCP_OK;
     }
     return HCP_OK;
@@ -119,7 +136,10 @@ static int set_extra(struct hcp_text_row *row, int column, const char *value,
 int hcp_text_row_set(struct hcp_text_row *row, int column, const char *value,
                      struct hcp_err *err)
 {
-    const struct hcp_column *c = &hcp_columns[column];
+    const int of_link = column >= HCP_LINK_COLUMN(0);
+    const struct hcp_column *c = of_link
+                                     ? &hcp_link_rows.columns[column - HCP_LINK_COLUMN(0)]
+                                     : &hcp_columns[column];
     struct hcp_err why;
     void *field;
     int64_t n = 0;
@@ -127,9 +147,9 @@ int hcp_text_row_set(struct hcp_text_row *row, int column, const char *value,
     if (!*value)
         return HCP_OK;
     row->given[column] = 1;
-    if ((size_t)column >= hcp_n_columns)
+    if (!of_link && (size_t)column >= hcp_n_columns)
         return set_extra(row, column, value, err);
-    field = (char *)&row->cell + c->offset;
+    field = (of_link ? (char *)&row->link : (char *)&row->cell) + c->offset;
     switch (c->type) {
     case HCP_COL_TEXT:
         if (strlen(value) >= c->size)
@@ -139,14 +159,15 @@ int hcp_text_row_set(struct hcp_text_row *row, int column, const char *value,
         strcpy(field, value);
         return HCP_OK;
     case HCP_COL_REAL:
-        return hcp_parse_double(value, field, &why) ? bad(row, column, why.text, err)
-                                                    : HCP_OK;
+        return hcp_parse_double(value, field, &why)
+                   ? hcp_text_bad(row, column, why.text, err)
+                   : HCP_OK;
     case HCP_COL_INT32:
     case HCP_COL_INT64:
         break;
     }
     if (hcp_parse_int(value, c->name, c->min, c->max, &n, &why))
-        return bad(row, column, why.text, err);
+        return hcp_text_bad(row, column, why.text, err);
     if (c->type == HCP_COL_INT64)
         *(int64_t *)field = n;
     else
@@ -154,7 +175,7 @@ int hcp_text_row_set(struct hcp_text_row *row, int column, const char *value,
     return HCP_OK;
 }
 
-static void *grow(void *array, size_t n, size_t size)
+void *hcp_text_grow(void *array, size_t n, size_t size)
 {
     /* Doubling at powers of two. */
     return n & (n - 1) ? array : realloc(array, (n ? n * 2 : 1) * size);
@@ -166,11 +187,22 @@ static int need(const struct hcp_text_row *row, const char *const *names, int wa
     for (; *names; names++) {
         int column = hcp_column_index(*names);
         if (wanted && !row->given[column])
-            return bad(row, column, "is empty; a value is required", err);
+            return hcp_text_bad(row, column, "is empty; a value is required", err);
         if (!wanted && row->given[column])
-            return bad(row, column,
-                       "does not apply to a row of this kind; leave it empty", err);
+            return hcp_text_bad(
+                row, column, "does not apply to a row of this kind; leave it empty", err);
     }
+    return HCP_OK;
+}
+
+/* Columns of links are for links. */
+static int no_link(const struct hcp_text_row *row, struct hcp_err *err)
+{
+    for (size_t i = 0; i < hcp_link_rows.n; i++)
+        if (row->given[HCP_LINK_COLUMN(i)])
+            return hcp_text_bad(row, HCP_LINK_COLUMN(i),
+                                "does not apply to a row of this kind; leave it empty",
+                                err);
     return HCP_OK;
 }
 
@@ -185,16 +217,18 @@ static int end_cell(struct hcp_text_row *row, struct hcp_text *out, struct hcp_e
     int rc = need(row, required, 1, err);
 
     if (!rc)
+        rc = no_link(row, err);
+    if (!rc)
         rc = need(row, foreign, 0, err);
     if (rc)
         return rc;
     cell->raw_ms = row->raw;
     if (hcp_cell_validate(cell, &why))
         return hcp_fail(err, HCP_FAILED, "%s:%ld: %s", row->name, row->line, why.text);
-    cells = grow(out->cells, out->n_cells, sizeof *cells);
+    cells = hcp_text_grow(out->cells, out->n_cells, sizeof *cells);
     if (cells)
         out->cells = cells;
-    lines = grow(out->cell_lines, out->n_cells, sizeof *lines);
+    lines = hcp_text_grow(out->cell_lines, out->n_cells, sizeof *lines);
     if (lines)
         out->cell_lines = lines;
     if (!cells || !lines)
@@ -224,6 +258,8 @@ static int end_copy(struct hcp_text_row *row, struct hcp_text *out, struct hcp_e
     int rc = need(row, required, 1, err);
 
     if (!rc)
+        rc = no_link(row, err);
+    if (!rc)
         rc = need(row, foreign, 0, err);
     if (rc)
         return rc;
@@ -250,7 +286,7 @@ static int end_copy(struct hcp_text_row *row, struct hcp_text *out, struct hcp_e
         return hcp_fail(err, HCP_FAILED, "%s:%ld: %s", row->name, row->line, why.text);
     if (!strcmp(b.run_uid, "?"))
         b.run_uid[0] = '\0';
-    list = grow(out->bandwidths, out->n_bandwidths, sizeof *list);
+    list = hcp_text_grow(out->bandwidths, out->n_bandwidths, sizeof *list);
     if (!list)
         return hcp_fail(err, HCP_FAILED, "%s: out of memory", row->name);
     out->bandwidths = list;
@@ -260,7 +296,12 @@ static int end_copy(struct hcp_text_row *row, struct hcp_text *out, struct hcp_e
 
 int hcp_text_row_end(struct hcp_text_row *row, struct hcp_text *out, struct hcp_err *err)
 {
-    return strcmp(row->kind, "copy") ? end_cell(row, out, err) : end_copy(row, out, err);
+    if (!strcmp(row->kind, "copy"))
+        return end_copy(row, out, err);
+    if (!strcmp(row->kind, "link"))
+        return hcp_text_end_link(row, out, err);
+    return strcmp(row->kind, "cell") ? hcp_text_end_finish(row, out, err)
+                                     : end_cell(row, out, err);
 }
 
 int hcp_text_add_note(struct hcp_text *out, const char *uid, const char *line,
@@ -274,7 +315,7 @@ int hcp_text_add_note(struct hcp_text *out, const char *uid, const char *line,
         if (!strcmp(out->notes[i].run_uid, uid))
             note = &out->notes[i];
     if (!note) {
-        list = grow(out->notes, out->n_notes, sizeof *list);
+        list = hcp_text_grow(out->notes, out->n_notes, sizeof *list);
         if (!list)
             return hcp_fail(err, HCP_FAILED, "out of memory");
         out->notes = list;

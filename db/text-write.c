@@ -12,6 +12,7 @@ struct writer {
     FILE *out;
     enum hcp_text_format format;
     size_t rows;
+    int version; /* of the text format that the rows need */
     char **uids; /* runs that have rows in the selection */
     size_t n_uids;
     struct hcp_err *err;
@@ -40,11 +41,11 @@ static void put_csv(const char *text, FILE *out)
     putc('"', out);
 }
 
-/* A column of a cell as text; "" where it is not known. */
-static const char *column_text(const struct hcp_column *c, const struct hcp_cell *cell,
+/* A column of a row as text; "" where it is not known. */
+static const char *column_text(const struct hcp_column *c, const void *row,
                                char number[32])
 {
-    const void *field = (const char *)cell + c->offset;
+    const void *field = (const char *)row + c->offset;
     int64_t n;
 
     if (c->type == HCP_COL_TEXT)
@@ -60,6 +61,27 @@ static const char *column_text(const struct hcp_column *c, const struct hcp_cell
     return number;
 }
 
+/* A value that is there, with its type. */
+static json_t *column_json(const struct hcp_column *c, const void *row, const char *text)
+{
+    const char *field = (const char *)row + c->offset;
+
+    return c->type == HCP_COL_TEXT   ? json_string(text)
+           : c->type == HCP_COL_REAL ? json_real(*(const double *)(const void *)field)
+                                     : json_integer(atoll(text));
+}
+
+/* Fills up a CSV row of another kind than links. */
+static void end_csv(const struct writer *w)
+{
+    const char *name;
+
+    for (int i = HCP_LINK_COLUMN(-1);
+         (i = hcp_text_next_column(i, w->version, &name)) >= 0;)
+        putc(',', w->out);
+    putc('\n', w->out);
+}
+
 static void cell_csv(const struct hcp_cell *cell, struct writer *w)
 {
     char number[32];
@@ -70,7 +92,8 @@ static void cell_csv(const struct hcp_cell *cell, struct writer *w)
     }
     for (int32_t i = 0; i < cell->n_raw; i++)
         fprintf(w->out, "%s%s", i ? ";" : "", hcp_format_double(cell->raw_ms[i], number));
-    fputs(",cell,,\n", w->out);
+    fputs(",cell,,", w->out);
+    end_csv(w);
 }
 
 static void cell_json(const struct hcp_cell *cell, struct writer *w)
@@ -83,13 +106,7 @@ static void cell_json(const struct hcp_cell *cell, struct writer *w)
         const char *text = column_text(c, cell, number);
         if (!*text)
             continue;
-        json_object_set_new(
-            row, c->name,
-            c->type == HCP_COL_TEXT ? json_string(text)
-            : c->type == HCP_COL_REAL
-                ? json_real(
-                      *(const double *)(const void *)((const char *)cell + c->offset))
-                : json_integer(atoll(text)));
+        json_object_set_new(row, c->name, column_json(c, cell, text));
     }
     if (cell->n_raw) {
         samples = json_array();
@@ -151,16 +168,14 @@ static int write_bandwidth(const struct hcp_bandwidth *b, void *ctx)
         fprintf(w->out, ",%s,%s,", b->kind, hcp_format_double(b->gb_per_s, number));
         if (b->bytes)
             fprintf(w->out, "%lld", (long long)b->bytes);
-        putc('\n', w->out);
+        end_csv(w);
     } else {
         json_t *row = json_object();
         for (size_t i = 0; i < hcp_n_columns; i++) {
             const struct hcp_column *c = &hcp_columns[i];
             const char *text = column_text(c, &cell, number);
             if (*text)
-                json_object_set_new(row, c->name,
-                                    c->type == HCP_COL_TEXT ? json_string(text)
-                                                            : json_integer(atoll(text)));
+                json_object_set_new(row, c->name, column_json(c, &cell, text));
         }
         json_object_set_new(row, "kind", json_string(b->kind));
         json_object_set_new(row, "gb_per_s", json_real(b->gb_per_s));
@@ -169,6 +184,47 @@ static int write_bandwidth(const struct hcp_bandwidth *b, void *ctx)
         hcp_json_print(row, w->out);
     }
     return check(w);
+}
+
+/* A finish or link row: each column of the file that its list has. kind: where the list
+ * has no such column. */
+static int write_row(struct writer *w, const struct hcp_rows *rows, const void *row,
+                     const char *kind)
+{
+    json_t *object = w->format == HCP_TEXT_JSONL ? json_object() : NULL;
+    const char *name;
+    char number[32];
+    int first = 1;
+
+    w->rows++;
+    for (int i = -1; (i = hcp_text_next_column(i, w->version, &name)) >= 0; first = 0) {
+        const struct hcp_column *c = hcp_rows_column(rows, name);
+        const char *text = c                       ? column_text(c, row, number)
+                           : !strcmp(name, "kind") ? kind
+                                                   : "";
+        if (!object) {
+            fputs(first ? "" : ",", w->out);
+            put_csv(text, w->out);
+        } else if (*text) {
+            json_object_set_new(object, name,
+                                c ? column_json(c, row, text) : json_string(text));
+        }
+    }
+    if (object)
+        hcp_json_print(object, w->out);
+    else
+        putc('\n', w->out);
+    return check(w);
+}
+
+static int write_finish(const struct hcp_finish_row *row, void *ctx)
+{
+    return write_row(ctx, &hcp_finish_rows, row, row->kind);
+}
+
+static int write_link(const struct hcp_link_row *row, void *ctx)
+{
+    return write_row(ctx, &hcp_link_rows, row, "link");
 }
 
 static int remember(struct writer *w, const char *uid)
@@ -194,6 +250,18 @@ static int remember_cell(const struct hcp_cell *cell, void *ctx)
 static int remember_bandwidth(const struct hcp_bandwidth *b, void *ctx)
 {
     return remember(ctx, b->run_uid);
+}
+
+static int remember_finish(const struct hcp_finish_row *row, void *ctx)
+{
+    ((struct writer *)ctx)->version = 2;
+    return remember(ctx, row->from.run_uid);
+}
+
+static int remember_link(const struct hcp_link_row *row, void *ctx)
+{
+    ((struct writer *)ctx)->version = 2;
+    return remember(ctx, row->from.run_uid);
 }
 
 static int write_note(const struct hcp_run *run, void *ctx)
@@ -222,41 +290,56 @@ static int write_note(const struct hcp_run *run, void *ctx)
 
 static void write_header(const struct writer *w)
 {
-    fprintf(w->out, "# " HCP_TEXT_MAGIC "%d; columns: hcp-db(5)\n", HCP_TEXT_VERSION);
+    fprintf(w->out, "# " HCP_TEXT_MAGIC "%d; columns: hcp-db(5)\n", w->version);
 }
 
 static void write_names(const struct writer *w)
 {
-    for (size_t i = 0; i < hcp_n_columns; i++)
-        fprintf(w->out, "%s,", hcp_columns[i].name);
-    for (int i = 0; i < HCP_N_EXTRA; i++)
-        fprintf(w->out, "%s%c", hcp_extra_columns[i], i + 1 < HCP_N_EXTRA ? ',' : '\n');
+    const char *name;
+
+    for (int i = -1; (i = hcp_text_next_column(i, w->version, &name)) >= 0;)
+        fprintf(w->out, "%s%s", i ? "," : "", name);
+    putc('\n', w->out);
 }
 
-/* A filter on what bandwidth rows have not leaves them out. */
-static int wants_bandwidth(const struct hcp_filter *f)
+static int given(const char *text)
 {
-    const char *const shape[] = {f ? f->provider : NULL, f ? f->dtype : NULL,
-                                 f ? f->phase : NULL, f ? f->mask : NULL,
-                                 f ? f->status : NULL};
+    return text && *text;
+}
 
-    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
-        if (shape[i] && *shape[i])
-            return 0;
-    return !f || !(f->batch || f->heads || f->kv_heads || f->head_dim);
+/* A filter on what a kind of row has not leaves its rows out. */
+static int wants_finishes(const struct hcp_filter *f)
+{
+    return !f || !(given(f->mask) || given(f->status));
+}
+
+/* The same for bandwidth and link rows, which have no kernel and no shape. */
+static int wants_shapeless(const struct hcp_filter *f)
+{
+    return !f ||
+           (wants_finishes(f) && !given(f->provider) && !given(f->dtype) &&
+            !given(f->phase) && !(f->batch || f->heads || f->kv_heads || f->head_dim));
 }
 
 int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
                    enum hcp_text_format format, FILE *out, size_t *rows,
                    struct hcp_err *err)
 {
-    struct writer w = {out, format == HCP_TEXT_JSONL ? format : HCP_TEXT_CSV, 0, NULL, 0,
-                       err};
-    int copies = wants_bandwidth(filter);
+    struct writer w = {.out = out,
+                       .format = format == HCP_TEXT_JSONL ? format : HCP_TEXT_CSV,
+                       .version = 1,
+                       .err = err};
+    const int shapeless = wants_shapeless(filter), finishes = wants_finishes(filter);
     int rc = hcp_db_each_cell(db, filter, 0, remember_cell, &w, err);
 
-    if (!rc && copies)
+    if (!rc && shapeless)
         rc = hcp_db_each_bandwidth(db, filter, remember_bandwidth, &w, err);
+    if (!rc && finishes)
+        rc = hcp_db_each_finish(db, filter, remember_finish, &w, err);
+    if (!rc && shapeless)
+        rc = hcp_db_each_link(db, filter, remember_link, &w, err);
+    if (!rc && w.format == HCP_TEXT_JSONL)
+        w.version = HCP_TEXT_VERSION; /* no header: a row has the keys it needs */
     if (!rc && w.format == HCP_TEXT_CSV)
         write_header(&w);
     if (!rc)
@@ -265,8 +348,12 @@ int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
         write_names(&w);
     if (!rc)
         rc = hcp_db_each_cell(db, filter, 1, write_cell, &w, err);
-    if (!rc && copies)
+    if (!rc && shapeless)
         rc = hcp_db_each_bandwidth(db, filter, write_bandwidth, &w, err);
+    if (!rc && finishes)
+        rc = hcp_db_each_finish(db, filter, write_finish, &w, err);
+    if (!rc && shapeless)
+        rc = hcp_db_each_link(db, filter, write_link, &w, err);
     for (size_t i = 0; i < w.n_uids; i++)
         free(w.uids[i]);
     free(w.uids);

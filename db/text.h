@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cells as text, CSV or JSON lines, in the format of hcp-db(5). Part of libhcpcli.
+ * Rows as text, CSV or JSON lines, in the format of hcp-db(5). Part of libhcpcli.
  */
 #ifndef HCP_TEXT_H
 #define HCP_TEXT_H
@@ -21,6 +21,10 @@ struct hcp_text {
     size_t n_cells;
     struct hcp_bandwidth *bandwidths;
     size_t n_bandwidths;
+    struct hcp_finish_row *finishes;
+    size_t n_finishes;
+    struct hcp_link_row *links;
+    size_t n_links;
     struct hcp_text_note *notes;
     size_t n_notes;
     size_t ignored; /* unknown columns that were ignored on request */
@@ -42,9 +46,9 @@ void hcp_text_free(struct hcp_text *text);
 int hcp_text_open(const char *name, FILE **out, char *path, size_t path_size,
                   struct hcp_err *err);
 
-/* Writes the cells (with raw samples), bandwidth rows and run notes that pass the
- * filter, in a fixed order and with every digit: reading it back gives the same
- * database. *rows counts cells and bandwidth rows. */
+/* Writes the cells (with raw samples), bandwidth, finish and link rows and run notes that
+ * pass the filter, in a fixed order and with every digit: reading it back gives the same
+ * rows. Ring runs have no text form. *rows counts all but the notes. */
 int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
                    enum hcp_text_format format, FILE *out, size_t *rows,
                    struct hcp_err *err);

@@ -78,6 +78,10 @@ static int store_notes(hcp_db *db, const struct hcp_text *text, struct hcp_err *
             rc = hcp_db_note_run(db, text->cells[i].run_uid, common, err);
     for (size_t i = 0; !rc && common && i < text->n_bandwidths; i++)
         rc = hcp_db_note_run(db, text->bandwidths[i].run_uid, common, err);
+    for (size_t i = 0; !rc && common && i < text->n_finishes; i++)
+        rc = hcp_db_note_run(db, text->finishes[i].from.run_uid, common, err);
+    for (size_t i = 0; !rc && common && i < text->n_links; i++)
+        rc = hcp_db_note_run(db, text->links[i].from.run_uid, common, err);
     return rc;
 }
 
@@ -96,6 +100,14 @@ static int store(hcp_db *db, const struct hcp_text *text, struct tally *t,
     }
     for (size_t i = 0; !rc && i < text->n_bandwidths; i++) {
         rc = hcp_db_add_bandwidth(db, &text->bandwidths[i], &outcome, err);
+        count(t, outcome);
+    }
+    for (size_t i = 0; !rc && i < text->n_finishes; i++) {
+        rc = hcp_db_add_finish(db, &text->finishes[i], &outcome, err);
+        count(t, outcome);
+    }
+    for (size_t i = 0; !rc && i < text->n_links; i++) {
+        rc = hcp_db_add_link(db, &text->links[i], &outcome, err);
         count(t, outcome);
     }
     if (!rc)

@@ -6,19 +6,27 @@
 #include "db/cli.h"
 #include "profiler/commands.h"
 #include "profiler/show-groups.h"
+#include "profiler/show-rows.h"
+#include "profiler/show-table.h"
 
 struct args {
     const char *db;
     int json, cells, failed;
+    int what; /* OPT_FINISH ..: other rows than cells */
     struct hcp_filter filter;
 };
 
-enum { OPT_CELLS = 0x2000, OPT_FAILED };
+enum { OPT_CELLS = 0x2000, OPT_FAILED, OPT_FINISH, OPT_LINKS, OPT_RINGS };
 
 static const struct argp_option options[] = {
     {"db", 'd', "FILE", 0, "Database to read ($HCP_DB, else hcp.db)", 0},
     {"cells", OPT_CELLS, NULL, 0, "Every row instead of a summary", 0},
     {"failed", OPT_FAILED, NULL, 0, "Every cell that failed, and why", 0},
+    {"finish", OPT_FINISH, NULL, 0,
+     "Passes that store or merge the results of kernels that cannot accumulate", 0},
+    {"links", OPT_LINKS, NULL, 0,
+     "Transfers: latency and bandwidth of each pair (--cells: every row)", 0},
+    {"rings", OPT_RINGS, NULL, 0, "Rings that ran: predicted and measured", 0},
     {"json", 'j', NULL, 0, "Print a JSON array", 0},
     {0},
 };
@@ -41,6 +49,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_CELLS:
         a->cells = 1;
         return 0;
+    case OPT_FINISH:
+    case OPT_LINKS:
+    case OPT_RINGS:
+        if (a->what && a->what != key)
+            argp_error(state, "--finish, --links, --rings: one at a time");
+        a->what = key;
+        return 0;
+    case ARGP_KEY_END:
+        if (a->what && a->failed)
+            argp_error(state, "--failed is about cells; give it alone");
+        return 0;
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->filter;
         return 0;
@@ -49,54 +68,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
-}
-
-/* A key's shape in one table cell: heads/kv_heads x head_dim, b batch. */
-#define SHAPE_FORMAT "%s %s %d/%dx%d b%d"
-#define SHAPE_VALUES(k)                                                                  \
-    (k)->phase, (k)->dtype, (int)(k)->heads, (int)(k)->kv_heads, (int)(k)->head_dim,     \
-        (int)(k)->batch
-
-/* What was computed or came from elsewhere must not pass for a measurement. */
-static const char *origin_mark(const char *origin)
-{
-    return !strcmp(origin, "synthetic") ? "SYNTHETIC" : origin;
-}
-
-static const char *limit_text(const char *limit)
-{
-    return *limit ? limit : "whole";
-}
-
-struct columns {
-    const char *name;
-    int right;
-};
-
-static hcp_table *new_table(const struct columns *columns, size_t n)
-{
-    hcp_table *t = hcp_table_new();
-
-    for (size_t i = 0; i < n; i++)
-        hcp_table_column(t, columns[i].name, columns[i].right);
-    return t;
-}
-
-/* Unknown is empty. */
-static void int_cell(hcp_table *t, int32_t v)
-{
-    if (v < 0)
-        hcp_table_cell(t, "%s", "");
-    else
-        hcp_table_cell(t, "%d", (int)v);
-}
-
-static void real_cell(hcp_table *t, int decimals, double v)
-{
-    if (isnan(v))
-        hcp_table_cell(t, "%s", "");
-    else
-        hcp_table_cell(t, "%.*f", decimals, v);
 }
 
 struct cell_printer {
@@ -136,9 +107,9 @@ static void failed_row(const struct hcp_cell *c, hcp_table *t)
 
     hcp_table_row(t);
     hcp_table_cell(t, "%s", k->device);
-    hcp_table_cell(t, "%s", limit_text(k->limit));
+    hcp_table_cell(t, "%s", show_limit(k->limit));
     hcp_table_cell(t, "%s", k->provider);
-    hcp_table_cell(t, SHAPE_FORMAT, SHAPE_VALUES(k));
+    hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(k));
     hcp_table_cell(t, "%s", c->mask);
     hcp_table_cell(t, "%lld", (long long)c->q_len);
     hcp_table_cell(t, "%lld", (long long)c->kv_len);
@@ -162,19 +133,19 @@ static int print_cell(const struct hcp_cell *c, void *ctx)
     }
     hcp_table_row(t);
     hcp_table_cell(t, "%s", c->key.device);
-    hcp_table_cell(t, "%s", limit_text(c->key.limit));
+    hcp_table_cell(t, "%s", show_limit(c->key.limit));
     hcp_table_cell(t, "%s", c->key.provider);
     hcp_table_cell(t, "%s", c->key.phase);
     hcp_table_cell(t, "%s", c->mask);
     hcp_table_cell(t, "%lld", (long long)c->q_len);
     hcp_table_cell(t, "%lld", (long long)c->kv_len);
-    real_cell(t, 5, c->time_ms);
-    real_cell(t, 5, c->min_ms);
-    real_cell(t, 5, c->p75_ms);
-    int_cell(t, c->samples);
-    real_cell(t, 1, hcp_cell_tflops(c));
-    int_cell(t, c->sm_seen);
-    hcp_table_cell(t, "%s", origin_mark(c->origin));
+    show_real(t, 5, c->time_ms);
+    show_real(t, 5, c->min_ms);
+    show_real(t, 5, c->p75_ms);
+    show_int(t, c->samples);
+    show_real(t, 1, hcp_cell_tflops(c));
+    show_int(t, c->sm_seen);
+    hcp_table_cell(t, "%s", show_origin(c->origin));
     hcp_table_cell(t, "%s", c->run_uid);
     hcp_table_cell(t, "%s%s%s", c->status, *c->error ? ": " : "", c->error);
     return HCP_OK;
@@ -182,23 +153,23 @@ static int print_cell(const struct hcp_cell *c, void *ctx)
 
 static int show_cells(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
 {
-    static const struct columns columns[] = {
-        {"DEVICE", 0}, {"LIMIT", 0},  {"KERNEL", 0},  {"PHASE", 0},
-        {"MASK", 0},   {"Q_LEN", 1},  {"KV_LEN", 1},  {"TIME_MS", 1},
-        {"MIN_MS", 1}, {"P75_MS", 1}, {"SAMPLES", 1}, {"TFLOP/S", 1},
-        {"SMS", 1},    {"ORIGIN", 0}, {"RUN", 0},     {"STATUS", 0}};
-    static const struct columns failed[] = {{"DEVICE", 0}, {"LIMIT", 0}, {"KERNEL", 0},
-                                            {"SHAPE", 0},  {"MASK", 0},  {"Q_LEN", 1},
-                                            {"KV_LEN", 1}, {"RUN", 0},   {"ERROR", 0}};
+    static const struct show_column columns[] = {
+        {"DEVICE", 0},  {"LIMIT", 0},   {"KERNEL", 0},  {"PHASE", 0},  {"MASK", 0},
+        {"Q_LEN", 1},   {"KV_LEN", 1},  {"TIME_MS", 1}, {"MIN_MS", 1}, {"P75_MS", 1},
+        {"SAMPLES", 1}, {"TFLOP/S", 1}, {"SMS", 1},     {"ORIGIN", 0}, {"RUN", 0},
+        {"STATUS", 0},  {NULL, 0}};
+    static const struct show_column failed[] = {
+        {"DEVICE", 0}, {"LIMIT", 0},  {"KERNEL", 0}, {"SHAPE", 0}, {"MASK", 0},
+        {"Q_LEN", 1},  {"KV_LEN", 1}, {"RUN", 0},    {"ERROR", 0}, {NULL, 0}};
     struct cell_printer p = {.failed = a->failed};
     int rc;
 
     if (a->json)
         p.array = json_array();
     else if (a->failed)
-        p.table = new_table(failed, sizeof failed / sizeof *failed);
+        p.table = show_table(failed);
     else
-        p.table = new_table(columns, sizeof columns / sizeof *columns);
+        p.table = show_table(columns);
     rc = hcp_db_each_cell(db, &a->filter, 0, print_cell, &p, err);
     *rows = p.rows;
     if (rc || (!p.rows && !(a->failed && a->json))) {
@@ -270,18 +241,18 @@ static void group_row(const struct show_group *g, hcp_table *t)
 
     hcp_table_row(t);
     hcp_table_cell(t, "%s", k->device);
-    hcp_table_cell(t, "%s", limit_text(k->limit));
-    int_cell(t, g->sms);
+    hcp_table_cell(t, "%s", show_limit(k->limit));
+    show_int(t, g->sms);
     hcp_table_cell(t, "%s", k->provider);
-    hcp_table_cell(t, SHAPE_FORMAT, SHAPE_VALUES(k));
+    hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(k));
     hcp_table_cell(t, "%zu", g->ok);
     hcp_table_cell(t, "%zu", g->failed);
     range_cell(t, g->q_min, g->q_max);
     range_cell(t, g->kv_min, g->kv_max);
-    real_cell(t, 1, show_median_tflops(g));
-    real_cell(t, 1, show_max_tflops(g));
-    real_cell(t, 0, g->copy_gb_per_s);
-    hcp_table_cell(t, "%s", origin_mark(g->origin));
+    show_real(t, 1, show_median_tflops(g));
+    show_real(t, 1, show_max_tflops(g));
+    show_real(t, 0, g->copy_gb_per_s);
+    hcp_table_cell(t, "%s", show_origin(g->origin));
     model_cell(t, &g->lut);
     model_cell(t, &g->poly);
 }
@@ -289,21 +260,22 @@ static void group_row(const struct show_group *g, hcp_table *t)
 static int show_summary(hcp_db *db, const struct args *a, size_t *rows,
                         struct hcp_err *err)
 {
-    static const struct columns columns[] = {{"DEVICE", 0},
-                                             {"LIMIT", 0},
-                                             {"SMS", 1},
-                                             {"KERNEL", 0},
-                                             {"SHAPE", 0},
-                                             {"CELLS", 1},
-                                             {"FAILED", 1},
-                                             {"Q_LEN", 1},
-                                             {"KV_LEN", 1},
-                                             {"MED_TFLOP/S", 1},
-                                             {"MAX_TFLOP/S", 1},
-                                             {"COPY_GB/S", 1},
-                                             {"ORIGIN", 0},
-                                             {"LUT_MEDIAN/P90_%", 1},
-                                             {"POLY_MEDIAN/P90_%", 1}};
+    static const struct show_column columns[] = {{"DEVICE", 0},
+                                                 {"LIMIT", 0},
+                                                 {"SMS", 1},
+                                                 {"KERNEL", 0},
+                                                 {"SHAPE", 0},
+                                                 {"CELLS", 1},
+                                                 {"FAILED", 1},
+                                                 {"Q_LEN", 1},
+                                                 {"KV_LEN", 1},
+                                                 {"MED_TFLOP/S", 1},
+                                                 {"MAX_TFLOP/S", 1},
+                                                 {"COPY_GB/S", 1},
+                                                 {"ORIGIN", 0},
+                                                 {"LUT_MEDIAN/P90_%", 1},
+                                                 {"POLY_MEDIAN/P90_%", 1},
+                                                 {NULL, 0}};
     struct show_group *groups = NULL;
     json_t *array;
     hcp_table *t;
@@ -317,13 +289,35 @@ static int show_summary(hcp_db *db, const struct args *a, size_t *rows,
             group_object(&groups[i], array);
         hcp_json_print(array, stdout);
     } else {
-        t = new_table(columns, sizeof columns / sizeof *columns);
+        t = show_table(columns);
         for (size_t i = 0; i < *rows; i++)
             group_row(&groups[i], t);
         hcp_table_print(t, stdout);
     }
     show_free(groups, *rows);
     return rc;
+}
+
+static int show(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
+{
+    switch (a->what) {
+    case OPT_FINISH:
+        return show_finish(db, &a->filter, a->json, rows, err);
+    case OPT_LINKS:
+        return show_links(db, &a->filter, a->cells, a->json, rows, err);
+    case OPT_RINGS:
+        return show_rings(db, &a->filter, a->json, rows, err);
+    }
+    return a->cells || a->failed ? show_cells(db, a, rows, err)
+                                 : show_summary(db, a, rows, err);
+}
+
+/* What adds rows of the kind that was asked for. */
+static const char *source(const struct args *a)
+{
+    return a->what == OPT_LINKS   ? "hcp-profile link"
+           : a->what == OPT_RINGS ? "hcp-ring"
+                                  : "hcp-profile run";
 }
 
 int cmd_show(int argc, char **argv)
@@ -336,7 +330,7 @@ int cmd_show(int argc, char **argv)
         "Shows what a profile database holds: a summary by device, limit, kernel and "
         "shape "
         "with the held-out error (median/p90) of its models, or every cell, or the cells "
-        "that failed.",
+        "that failed; or what else was measured: finish passes, links, rings.",
         children,
         NULL,
         NULL};
@@ -350,16 +344,16 @@ int cmd_show(int argc, char **argv)
         return HCP_USAGE;
     rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_READ, &db, &err);
     if (!rc)
-        rc = a.cells || a.failed ? show_cells(db, &a, &rows, &err)
-                                 : show_summary(db, &a, &rows, &err);
+        rc = show(db, &a, &rows, &err);
     if (!rc && !rows && a.failed)
         fprintf(stderr, "no failed cell in '%s' among the rows asked for\n",
                 hcp_db_path(db));
     else if (!rc && !rows)
         rc = hcp_fail(&err, HCP_NO_ANSWER,
-                      "no rows of '%s' match; add some with 'hcp-profile run' or "
-                      "'hcp-profile import', or ask for less",
-                      hcp_db_path(db));
+                      "no rows of '%s' match; add some with '%s' or "
+                      "'hcp-profile %s', or ask for less",
+                      hcp_db_path(db), source(&a),
+                      a.what == OPT_RINGS ? "merge" : "import");
     hcp_db_close(db);
     if (rc)
         hcp_cli_report(&err);

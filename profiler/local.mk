@@ -49,6 +49,8 @@ bin_PROGRAMS += profiler/hcp-profile
 profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/cmd-devices.c profiler/cmd-run.c \
 	profiler/cmd-show.c profiler/show-groups.h profiler/show-groups.c \
+	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
+	profiler/show-rows.c profiler/show-rings.c \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c
 profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 profiler_hcp_profile_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)

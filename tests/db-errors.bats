@@ -54,6 +54,28 @@ bats_require_minimum_version 1.5.0
         "$head,colour,taste" "$row,red,sweet"
 }
 @test "a column twice" { bad "in.csv:1: column 'mask' is there twice" "$head,mask" "$row,full"; }
+@test "rows of other kinds: what they need, what they cannot have" {
+    k='kind,device,limit,provider,q_len,time_ms,bytes,transport,peer_device,peer_limit,mask,same_host'
+    store='store,gpu-x,,cudnn,64,1.5,,,,,,'
+    link='link,gpu-x,,,,1.5,4096,mpi,gpu-y,mps:50,,'
+    printf '%s\n' "$k" "$store" "$link" >"$csv"
+    hcp-profile import --db "$db" "$csv"
+    bad "in.csv:2: column kind: kind 'stare' is not known; expected one of: cell copy store merge link" "$k" "${store/store/stare}"
+    bad "in.csv:2: column provider: is empty; a value is required" "$k" "${store/cudnn/}"
+    bad "in.csv:2: column mask: does not apply to a row of this kind; leave it empty" "$k" "${store%,}full,"
+    bad "in.csv:2: column transport: does not apply to a row of this kind" "$k" "${store/1.5,,/1.5,,mpi}"
+    bad "in.csv:3: time_ms 0 is not a time" "$k" "$store" "${store/1.5/0}"
+    bad "in.csv:2: column q_len" "$k" "${store/64/0}"
+    bad "in.csv:2: column bytes: is empty; a value is required" "$k" "${link/4096/}"
+    bad "in.csv:2: column peer_device: is empty" "$k" "${link/gpu-y/}"
+    bad "in.csv:2: transport 'tcp' is not known; expected one of: nccl mpi" "$k" "${link/mpi/tcp}"
+    bad "in.csv:2: limit 'mps:500'" "$k" "${link/mps:50/mps:500}"
+    bad "in.csv:2: same_host 2 is out of range; expected 0 to 1" "$k" "${link}2"
+    bad "in.csv:2: column provider: does not apply" "$k" "${link/gpu-x,,/gpu-x,,cudnn}"
+    bad "in.csv:2: column transport: does not apply" "$head,transport" "$row,mpi"
+    bad "in.csv:2: column same_host: does not apply" "$head,gb_per_s,kind,same_host" "gpu-x,,,,,,,100,copy,1"
+    bad "is in profile format 3, this program knows up to 2; use a newer hcp" "# hcp profile, format 3; columns" "$k" "$store"
+}
 @test "zero time" { bad "in.csv:3: time_ms 0 is not a time; expected milliseconds above zero" "$head" "$row" "${row%1.5}0"; }
 @test "negative time" { bad "in.csv:3: time_ms -1.5 is not a time" "$head" "$row" "${row%1.5}-1.5"; }
 @test "NaN time" { bad "in.csv:3: column time_ms: 'nan' is not a finite decimal number" "$head" "$row" "${row%1.5}nan"; }
@@ -148,7 +170,7 @@ bats_require_minimum_version 1.5.0
     bad "in.jsonl:1: not an object; expected one JSON object a line" "[1]"
 }
 @test "a newer text format" {
-    bad "is in profile format 9, this program knows up to 1; use a newer hcp" "# hcp profile, format 9" "$head" "$row"
+    bad "is in profile format 9, this program knows up to 2; use a newer hcp" "# hcp profile, format 9" "$head" "$row"
 }
 @test "no such file, no such recorded machine" {
     refuse 1 "cannot read './none.csv': No such file or directory" hcp-profile import --db "$db" ./none.csv

@@ -70,6 +70,126 @@ field() {
     [ "$(grep -vc '^#' 1.csv)" -eq $((1100 + 288 + 180 + 2 + 1)) ]
 }
 
+# Finish and link rows by hand: two of each, in columns of their own order.
+other_rows() {
+    printf '%s\n' 'kind,transport,peer_device,peer_limit,bytes,device,limit,provider,q_len,time_ms,p25_ms,samples,run_uid,host,peer_host,same_host,peer_sm_seen,peer_sm_count,sm_count,transport_version,device_uuid,peer_uuid,peer_name,note' \
+        'store,,,,,gpu-x,mps:50,cudnn,64,0.30000000000000004,0.25,30,f-1,left,,,,,132,,GPU-1,,,' \
+        'merge,,,,,gpu-x,,cudnn,4096,0.5,,,f-1,left,,,,,132,,GPU-1,,,' \
+        'link,nccl,gpu-y,mps:10,4096,gpu-x,mps:100,,,0.0125,0.0120,,l-1,left,right,0,12,132,132,2.28.9,GPU-1,GPU-2,"Some GPU, big",' \
+        'link,mpi,gpu-x,,1073741824,gpu-x,,,,40,,,l-1,left,,1,,,,,,,,' \
+        'cell,,,,,gpu-x,mps:50,cudnn,64,1,,,f-1,left,,,,,132,,GPU-1,,,' |
+        sed '1s/$/,mask,kv_len/; 2,5s/$/,,/; 6s/$/,full,64/'
+}
+
+@test "finish and link rows: export, import, export byte for byte, CSV and JSON lines" {
+    cd "$BATS_TEST_TMPDIR"
+    other_rows >in.csv
+    run hcp-profile import --db 1.db in.csv
+    [ "$output" = "in.csv: 5 new, 0 already there -> 1.db" ]
+    run hcp-profile import --db 1.db in.csv
+    [ "$output" = "in.csv: 0 new, 5 already there -> 1.db" ]
+    hcp-profile import --db 1.db nvidia-h200-sdpa
+    hcp-profile export --db 1.db >1.csv
+    hcp-profile export --db 1.db --format jsonl -o 1.jsonl
+    hcp-profile import --db 2.db 1.csv
+    hcp-profile import --db 3.db 1.jsonl
+    hcp-profile export --db 2.db | cmp - 1.csv
+    hcp-profile export --db 3.db | cmp - 1.csv
+    hcp-profile export --db 2.db -o 2.jsonl
+    cmp 1.jsonl 2.jsonl
+    [ "$(head -1 1.csv)" = "# hcp profile, format 2; columns: hcp-db(5)" ]
+    grep -q '"time_ms":0.30000000000000004,.*"kind":"store"' 1.jsonl
+    grep -q '"kind":"link","bytes":4096,"peer_device":"gpu-y","peer_limit":"mps:10","transport":"nccl"' 1.jsonl
+    [ "$(grep -v '^#' 1.csv | awk -F, '{ print gsub(/,/, "") }' | sort -u | wc -l)" -eq 2 ] # one name has a comma
+    for column in $(grep -v '^#' 1.csv | head -1 | tr , ' '); do
+        grep -q "^\.It $column\( \|$\)" "$top_srcdir/man/hcp-db.5" || { echo "$column"; false; }
+    done
+    # Filters leave out what cannot match.
+    [ "$(hcp-profile export --db 1.db --device gpu-x | grep -vc '^#')" -eq 6 ]
+    [ "$(hcp-profile export --db 1.db --device gpu-y | grep -vc '^#')" -eq 2 ]
+    [ "$(hcp-profile export --db 1.db --provider cudnn --device gpu-x | grep -vc '^#')" -eq 4 ]
+    [ "$(hcp-profile export --db 1.db --mask full --device gpu-x | head -1)" = "# hcp profile, format 1; columns: hcp-db(5)" ]
+}
+
+@test "finish and link rows without run_uid: the same rows are the same run" {
+    other_rows | sed 's/,f-1,/,,/; s/,l-1,/,,/' >"$csv"
+    import "$csv"
+    { head -1 "$csv"; sed 1d "$csv" | tac; } | import - | grep -q ': 0 new, 5 already there'
+    sed 's/,40,/,41,/' "$csv" | import - | grep -q ': 5 new, 0 already there'
+}
+
+@test "show --finish" {
+    run hcp-profile show --db "$db" --finish
+    [ "$status" -eq 1 ]
+    other_rows | import -
+    run hcp-profile show --db "$db" --finish
+    [ "${#lines[@]}" -eq 3 ]
+    [[ "${lines[0]}" == DEVICE*LIMIT*KERNEL*SHAPE*KIND*Q_LEN*TIME_MS*ORIGIN*RUN ]]
+    [[ "${lines[1]}" == gpu-x*mps:50*cudnn*"prefill bf16 32/8x128 b1"*store*64*0.30000*0.25000*30*recorded*f-1 ]] ||
+        [[ "${lines[2]}" == gpu-x*mps:50*cudnn*"prefill bf16 32/8x128 b1"*store*64*0.30000*0.25000*30*recorded*f-1 ]]
+    [[ "$(hcp-profile show --db "$db" --finish --limit '' --json)" == '[{"device":"gpu-x","limit":"",'*'"kind":"merge","q_len":4096,"time_ms":0.5,"p25_ms":null,'* ]]
+    run hcp-profile show --db "$db" --finish --provider flash
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"no rows of '$db' match; add some with 'hcp-profile run'"* ]]
+}
+
+@test "show --links: the fit of each pair, whichever end comes first; --cells every row" {
+    {
+        echo 'kind,device,limit,peer_device,peer_limit,transport,bytes,time_ms,run_uid'
+        # 10 us and 50 GB/s, one of the sizes 10 % slower in one of the orders
+        echo 'link,gpu-x,mps:50,gpu-y,,nccl,1000000,0.03,a'
+        echo 'link,gpu-y,,gpu-x,mps:50,nccl,2000000,0.05,a'
+        echo 'link,gpu-x,mps:50,gpu-y,,nccl,50000000,1.01,a'
+        echo 'link,gpu-x,mps:50,gpu-y,,mpi,50000000,9,a'
+    } >"$csv"
+    import "$csv"
+    run hcp-profile show --db "$db" --links
+    [ "${#lines[@]}" -eq 3 ]
+    [[ "${lines[0]}" == A*B*TRANSPORT*ROWS*BYTES*ALPHA_US*GB/S*HOLDOUT_MEDIAN/MAX_%*ORIGIN ]]
+    [[ "${lines[1]}" == gpu-x@mps:50*gpu-y*mpi*1*50000000-50000000*-*recorded ]]
+    [[ "${lines[2]}" == gpu-x@mps:50*gpu-y*nccl*3*1000000-50000000*10.00*50.00*0.0/0.0*recorded ]]
+    run hcp-profile show --db "$db" --links --json
+    [[ "$output" == *'"transport":"mpi","rows":1,'*'"alpha_us":null,"gb_per_s":null,'* ]]
+    [[ "$output" == *'"transport":"nccl","rows":3,"bytes_min":1000000,"bytes_max":50000000,"alpha_us":'*'"sizes":3,"holdout_median":'* ]]
+    run hcp-profile show --db "$db" --links --cells
+    [ "${#lines[@]}" -eq 5 ]
+    run hcp-profile show --db "$db" --links --device gpu-z
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"add some with 'hcp-profile link'"* ]]
+}
+
+@test "show --rings: predicted beside measured" {
+    "$top_builddir/tests/ring-rows" "$db"
+    run hcp-profile show --db "$db" --rings
+    [ "${#lines[@]}" -eq 3 ]
+    [[ "${lines[0]}" == WHEN*SEQ_LEN*MASK*LAYOUT*STRATEGY*RANKS*TOKENS*MAKESPAN_MS*PREDICTED_MS*ERROR_%*TO_BOUND*TRANSPORT*ORIGIN ]]
+    [[ "${lines[1]}" == 2026-11-29T12:00:00Z*1000*causal*zigzag*best*"toy-cpu,2*toy-cpu@cpu:50"*600,200,200*2.0000*2.5000*+25.0*1.250*mpi*measured ]]
+    [[ "${lines[2]}" == *2.0000*1.250*mpi*measured ]]
+    [[ "${lines[2]}" != *+* ]]
+    run hcp-profile show --db "$db" --rings --json
+    [[ "$output" == '[{"uid":"ring-a",'*'"predicted_ms":2.5,'*'"error":0.25,'*'"ranks":[{"device":"toy-cpu","limit":"",'*'"tokens":600,'* ]]
+    [[ "$output" == *'{"uid":"ring-b",'*'"predicted_ms":null,'*'"error":null,'* ]]
+    [[ "$(hcp-profile show --db "$db" --rings --run ring-b)" == *2.0000* ]]
+    [ "$(hcp-profile show --db "$db" --rings --limit cpu:50 --device toy-cpu --json | grep -o ring- | wc -l)" -eq 2 ]
+    for none in "--limit cpu:10" "--mask full" "--dtype bf16" "--run x" "--heads 8"; do
+        # shellcheck disable=SC2086 # two words
+        run hcp-profile show --db "$db" --rings $none
+        [ "$status" -eq 3 ]
+    done
+    [[ "$output" == *"add some with 'hcp-ring' or 'hcp-profile merge'"* ]]
+    run hcp-profile show --db "$db" --rings --links
+    [ "$status" -eq 2 ]
+}
+
+@test "merge takes finish and link rows along" {
+    cd "$BATS_TEST_TMPDIR"
+    other_rows | hcp-profile import --db a.db -
+    run hcp-profile merge new.db a.db
+    [ "$output" = "a.db: 5 kept, 0 skipped (already there), 0 in conflict -> new.db" ]
+    hcp-profile export --db a.db >a.csv
+    hcp-profile export --db new.db | cmp - a.csv
+}
+
 @test "every column name of the export is known to the import and to hcp-db(5)" {
     import nvidia-h200-sdpa
     for column in $(hcp-profile export --db "$db" | grep -v '^#' | head -1 | tr , ' '); do

@@ -23,5 +23,8 @@ tests_test_cli_SOURCES = tests/test-cli.c
 tests_test_cli_CFLAGS = $(tests_test_db_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_cli_LDADD = db/libhcpcli.la db/libhcpdb.la $(CMOCKA_LIBS)
 endif
+check_PROGRAMS += tests/ring-rows
+tests_ring_rows_SOURCES = tests/ring-rows.c
+tests_ring_rows_LDADD = db/libhcpdb.la
 dist_check_SCRIPTS += tests/db-import.bats tests/db-errors.bats
 TESTS += tests/db-import.bats tests/db-errors.bats
