@@ -235,8 +235,109 @@ less_equal() { # A B SLACK
 @test "an option overrides that part of a plan's ring, no other" {
     hcp-plan split --ranks "$R" --seq-len 8K --buffers 1 --barrier --json >ring.json
     run hcp-plan simulate --plan ring.json --link-gbps 10
-    [[ "$output" == *"1 buffer, a barrier after every step"* ]]
+    [[ "$output" == *"1 buffer, link 0 us + bytes / 10 GB/s, a barrier after every step"* ]]
     hcp-plan simulate --ranks "$R" --seq-len 8K --buffers 0 | grep -q 'unlimited buffers'
+}
+
+@test "a split of one's own: the numbers of a plan" {
+    hcp-plan split --ranks "$R" --seq-len 60000 --mask causal --layout zigzag --json >best.json
+    tokens=$(grep -o '"tokens":[0-9]*' best.json | cut -d: -f2 | paste -sd,)
+    hcp-plan split --ranks "$R" --tokens "$tokens" --mask causal --json >own.json
+    grep -q '"strategy":"given","seq_len":60000,"mask":"causal","layout":"zigzag"' own.json
+    for key in makespan_ms bound_ms even_ms drop_ms; do
+        [ "$(field $key own.json)" = "$(field $key best.json)" ]
+    done
+    run hcp-plan simulate --plan own.json
+    [ "$status" -eq 0 ]
+    [[ "$output" != *changed* ]]
+    # Not in tiles, and a rank without any.
+    run hcp-plan split --ranks "$R" --tokens 4999,0 --seq-len 4999
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"given: "*"contiguous layout"* ]]
+    for bad in '1,2,3' '5000' '4000,x' '4000,-1' '0,0' '4000,' ''; do
+        run hcp-plan split --ranks "$R" --tokens "$bad"
+        echo "$bad: $output"
+        [ "$status" -eq 2 ]
+    done
+    run hcp-plan split --ranks "$R" --tokens 4000,1000 --seq-len 4K
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"add up to 5000, --seq-len is 4096"* ]]
+    run hcp-plan split --ranks "$R" --tokens 4000,1000 --strategy even
+    [ "$status" -eq 2 ]
+    run hcp-plan split --ranks "$R" --seq-len 4K --strategy given
+    [ "$status" -eq 2 ]
+    run hcp-plan split --ranks "$R" --tokens 4000,1000 --max-tokens 1=900
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"rank 1 has 1000 tokens, more than its memory cap of 900"* ]]
+}
+
+@test "blocks in pieces hide a slow link" {
+    r='2*nvidia-h200@mps:100,2*nvidia-h200@mps:50'
+    hcp-plan split --ranks "$r" --seq-len 64K --link-gbps 4 --json >whole.json
+    grep -q '"sub_blocks":1' whole.json
+    hcp-plan split --ranks "$r" --seq-len 64K --link-gbps 4 --sub-blocks 8 --json >pieces.json
+    grep -q '"sub_blocks":8' pieces.json
+    less_equal "$(field makespan_ms pieces.json)" "$(field makespan_ms whole.json)" -0.05
+    print() { grep -o '"fingerprint":"[0-9a-f]*"' "$1"; }
+    [ "$(print pieces.json)" != "$(print whole.json)" ]
+    # simulate takes them from the plan, and from the command line.
+    hcp-plan simulate --plan pieces.json --json >sim.json
+    grep -q '"sub_blocks": *8' sim.json
+    run hcp-plan simulate --plan whole.json --sub-blocks 4
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"2 buffers, blocks in 4 pieces, link 0 us + bytes / 4 GB/s"* ]]
+    # A plan from before there were pieces.
+    sed 's/"sub_blocks":1,//' whole.json | hcp-plan simulate --plan - --json >old.json
+    grep -q '"sub_blocks": *1' old.json
+    for bad in 0 65 x; do
+        run hcp-plan split --ranks "$r" --seq-len 64K --sub-blocks $bad
+        [ "$status" -eq 2 ]
+    done
+}
+
+@test "--link takes the slowest neighbours' times from the database" {
+    command -v sqlite3 || skip "no sqlite3 program"
+    run hcp-plan split --ranks "$R" --seq-len 64K --link nccl
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"never measured"*"hcp-profile link --db h.db --devices nvidia-h200@mps:100,nvidia-h200@mps:10 --transport nccl"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 64K --link smoke
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"expected nccl or mpi"* ]]
+    # One rank has no neighbour.
+    hcp-plan split --ranks nvidia-h200@mps:100 --seq-len 8K --link nccl
+    # 10 us and 100 GB/s between the wholes, 20 us and 50 GB/s to the tenth.
+    cp h.db link.db
+    for row in 'mps:100 mps:100 10 100' 'mps:100 mps:10 20 50'; do
+        # shellcheck disable=SC2086
+        set -- $row
+        for bytes in 4096 1048576 268435456; do
+            sqlite3 link.db "INSERT INTO link (run_id, device_a_id, device_b_id, limiter_a,
+                limiter_b, transport, bytes, time_ms) SELECT min(r.id), min(d.id), min(d.id),
+                '$1', '$2', 'nccl', $bytes, $3 / 1e3 + $bytes / ($4 * 1e6)
+                FROM run r, device d"
+        done
+    done
+    two='nvidia-h200@mps:100,nvidia-h200@mps:100'
+    hcp-plan split --db link.db --ranks "$two" --seq-len 64K --link nccl --json >two.json
+    less_equal "$(field link_gbps two.json)" 100.001
+    less_equal 99.999 "$(field link_gbps two.json)"
+    for ranks in "$two,nvidia-h200@mps:10" "nvidia-h200@mps:10,$two"; do
+        hcp-plan split --db link.db --ranks "$ranks" --seq-len 64K --link nccl --json >l.json
+        less_equal "$(field link_alpha_us l.json)" 20.001
+        less_equal 19.999 "$(field link_alpha_us l.json)"
+        less_equal "$(field link_gbps l.json)" 50.001
+    done
+    hcp-plan split --db link.db --ranks "$R" --seq-len 64K --link nccl --link-gbps 7 \
+        --json >l.json
+    grep -q '"link_gbps":7' l.json
+    less_equal 19.999 "$(field link_alpha_us l.json)"
+    run hcp-plan compare --db link.db --ranks "$R" --seq-len 8K --link nccl
+    [ "$status" -eq 0 ]
+    hcp-plan split --db link.db --ranks "$R" --seq-len 64K --json >no.json
+    run hcp-plan simulate --db link.db --plan no.json --link nccl
+    [[ "$output" == *"link 20 us + bytes / 50 GB/s"* ]]
+    run hcp-plan split --db link.db --ranks "$R" --seq-len 64K --link mpi
+    [ "$status" -eq 3 ]
 }
 
 @test "a missing shape names the options that measure it" {

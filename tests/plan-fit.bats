@@ -39,6 +39,43 @@ count() { grep -o -- "$1" <<<"$output" | wc -l; }
     [ -z "$(hcp-plan fit --db "$db" --quiet 2>&1)" ]
 }
 
+@test "finish passes: two lines beside the models, added to plans" {
+    command -v sqlite3 || skip "no sqlite3 program"
+    import nvidia-h200-fa2
+    r='2*nvidia-h200@mps:50'
+    hcp-plan fit --db "$db" --json 2>/dev/null | grep -q '"finish":null'
+    hcp-plan split --db "$db" --ranks "$r" --seq-len 16K --json >"$BATS_TEST_TMPDIR/a.json"
+    # 4 us + 2 ns a row to store, 6 us + 5 ns to merge
+    for q in 128 1024 8192; do
+        for pass in 'store 4 2' 'merge 6 5'; do
+            # shellcheck disable=SC2086
+            set -- $pass
+            sqlite3 "$db" "INSERT INTO finish (run_id, device_id, limiter, provider, dtype,
+                phase, batch, heads, kv_heads, head_dim, kind, q_len, time_ms)
+                SELECT run_id, device_id, limiter, provider, dtype, phase, batch, heads,
+                kv_heads, head_dim, '$1', $q, ($2 + $3 * $q / 1e3) / 1e3 FROM cell
+                WHERE limiter = 'mps:50' LIMIT 1"
+        done
+    done
+    run hcp-plan split --db "$db" --ranks "$r" --seq-len 16K
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"samples changed since the fit"* ]]
+    table=$(hcp-plan fit --db "$db" 2>/dev/null)
+    [[ "$table" == *"finish passes"*STORE_US*MERGE_US*"4.00 + 2.000 q/1000"*"6.00 + 5.000 q/1000"* ]]
+    [ "$(models)" -eq 20 ]
+    output=$(hcp-plan fit --db "$db" --json 2>/dev/null)
+    [ "$(count '"finish":null')" -eq 9 ]
+    [ "$(count '"rows":6')" -eq 1 ]
+    hcp-plan split --db "$db" --ranks "$r" --seq-len 16K --json >"$BATS_TEST_TMPDIR/b.json"
+    # Two ranks of 8192: a store and a merge are 10 us + 7 ns * 8192.
+    awk -v a="$(sed 's/.*"compute_ms":\([0-9.]*\).*/\1/' "$BATS_TEST_TMPDIR/a.json")" \
+        -v b="$(sed 's/.*"compute_ms":\([0-9.]*\).*/\1/' "$BATS_TEST_TMPDIR/b.json")" \
+        'BEGIN { d = b - a - 0.067344; exit !(d < 1e-6 && d > -1e-6) }'
+    # Other models, other plans.
+    hash() { grep -o '"models_hash":"[0-9a-f]*"' "$BATS_TEST_TMPDIR/$1.json"; }
+    [ "$(hash a)" != "$(hash b)" ]
+}
+
 @test "fitting again replaces, it does not add" {
     command -v sqlite3 || skip "no sqlite3 program"
     import nvidia-h200-fa2
