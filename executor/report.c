@@ -172,6 +172,15 @@ static void print_verification(const struct ring_result *r)
             printf("NOT VERIFIED: rank %zu: %s\n", k, r->errors[k].text);
 }
 
+/* What moved the blocks and what computed them. */
+static void print_means(const struct ring_result *r)
+{
+    int moved = r->transport[0] != '\0';
+
+    printf("%s%s%s%s, kernel %s\n", moved ? r->transport : "one rank", moved ? " (" : "",
+           r->transport_version, moved ? ")" : "", r->provider);
+}
+
 static int print_one(const struct ring_program *p, const struct ring_result *r)
 {
     const hcp_plan *plan = r->plan;
@@ -188,9 +197,8 @@ static int print_one(const struct ring_program *p, const struct ring_result *r)
     if (!isnan(plan->bound_ms))
         printf(", %.2f of the bound %.3f", plan->bound_ms / r->makespan.median,
                plan->bound_ms);
-    printf("\n%s%s%s%s, kernel %s\n", r->transport[0] ? r->transport : "one rank",
-           r->transport[0] ? " (" : "", r->transport_version, r->transport[0] ? ")" : "",
-           r->provider);
+    printf("\n");
+    print_means(r);
     print_verification(r);
     return rc;
 }
@@ -244,6 +252,8 @@ static int print_many(const struct ring_result *results, size_t n,
 int ring_print(const struct ring_program *p, const struct ring_result *results, size_t n,
                const char *const *notes)
 {
+    size_t means = 0;
+
     if (p->o.json) {
         json_t *list = json_array();
 
@@ -262,6 +272,9 @@ int ring_print(const struct ring_program *p, const struct ring_result *results, 
         return print_one(p, results);
     if (print_many(results, n, notes))
         return -1;
+    while (means + 1 < n && !results[means].transport[0])
+        means++; /* a plan of one rank says less */
+    print_means(&results[means]);
     for (size_t i = 0; i < n; i++)
         print_verification(&results[i]);
     return 0;
