@@ -181,8 +181,10 @@ int ring_agree(const struct ring_comm *c, const struct ring_identity *mine,
     if (c->rank == 0 && !(all = malloc((size_t)c->size * RECORD_SIZE)))
         rc = hcp_fail(&why, HCP_FAILED, "out of memory");
     rc = ring_all_ok(c, rc, &why); /* nobody waits for a rank that cannot go on */
-    if (rc != HCP_OK)
+    if (rc != HCP_OK) {
+        free(all);
         return hcp_fail(err, rc, "%s", why.text);
+    }
     int mpi = MPI_Gather(record, RECORD_SIZE, MPI_CHAR, all, RECORD_SIZE, MPI_CHAR, 0,
                          c->world);
     if (mpi == MPI_SUCCESS && c->rank == 0)
@@ -192,6 +194,5 @@ int ring_agree(const struct ring_comm *c, const struct ring_identity *mine,
         mpi = MPI_Bcast(&verdict, (int)sizeof verdict, MPI_BYTE, 0, c->world);
     if (mpi != MPI_SUCCESS)
         return hcp_fail(err, HCP_FAILED, "MPI failed while comparing the ranks' plans");
-    return verdict.rc == HCP_OK ? HCP_OK
-                                : hcp_fail(err, verdict.rc, "%s", verdict.text);
+    return verdict.rc == HCP_OK ? HCP_OK : hcp_fail(err, verdict.rc, "%s", verdict.text);
 }

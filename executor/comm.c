@@ -87,8 +87,8 @@ struct mps_offer {
 };
 
 /* Collective over the host; every rank of it gets the same answer. */
-static int share_daemon(const struct ring_comm *c, ring_warden *w, struct mps_offer *offer,
-                        struct hcp_err *err)
+static int share_daemon(const struct ring_comm *c, ring_warden *w,
+                        struct mps_offer *offer, struct hcp_err *err)
 {
     memset(offer, 0, sizeof *offer);
     if (c->host_rank == 0) {

@@ -36,7 +36,8 @@ int ring_warden_mps(ring_warden *w, char pipe_dir[108], char log_dir[108],
 /* Throttles this process to percent of a core from now on. */
 int ring_warden_throttle(ring_warden *w, int percent, struct hcp_err *err);
 /* HCP_FAILED if what it was asked for has not held since the last check, because somebody
- * killed it or its helper: times measured meanwhile are not those of the limit. */
+ * killed it or its helper: times measured meanwhile are not those of the limit. Accepts
+ * NULL. */
 int ring_warden_check(ring_warden *w, struct hcp_err *err);
 /* Ends what it does and waits for it, the MPS daemon included: no client may be at work
  * any more, this process's own context among them. Accepts NULL. (A process that ends
@@ -85,8 +86,8 @@ struct ring_identity {
     char provider[80]; /* kernel's name; versions may differ between devices */
 };
 /* Collective. HCP_FAILED on every rank with e.g. "the ranks do not agree: plan
- * fingerprint 93fa... on ranks 0, 2-3, but 11bc... on rank 1; load the same models or give
- * all ranks the same plan file". */
+ * fingerprint 93fa... on ranks 0, 2-3, but 11bc... on rank 1; load the same models or
+ * give all ranks the same plan file". */
 int ring_agree(const struct ring_comm *c, const struct ring_identity *mine,
                struct hcp_err *err);
 

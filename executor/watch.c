@@ -35,7 +35,7 @@
  * was killed or failed by itself. */
 enum why { UNKNOWN, BY_DEATH, BY_TIMEOUT, BY_SIGNAL };
 #define NOTE(why, rank) ((int)((unsigned)(rank) << 2 | (unsigned)(why)))
-#define NOTE_WHY(note) ((enum why)((note) & 3))
+#define NOTE_WHY(note) ((enum why)((note)&3))
 #define NOTE_RANK(note) ((note) >> 2)
 
 struct peer {
@@ -48,13 +48,13 @@ struct ring_watch {
     MPI_Comm host;
     char host_name[64];
     double timeout_s;
-    struct peer *peers;  /* [n] in order of host rank */
-    struct pollfd *fds;  /* [n + 2]: pidfds, signals, wake */
-    atomic_int *notes;   /* [n] shared, or of this process alone */
+    struct peer *peers; /* [n] in order of host rank */
+    struct pollfd *fds; /* [n + 2]: pidfds, signals, wake */
+    atomic_int *notes;  /* [n] shared, or of this process alone */
     size_t notes_size;
     pthread_t thread;
-    atomic_int over;     /* deaths are no failure any more */
-    atomic_flag ending;  /* somebody prints this process's one message */
+    atomic_int over;    /* deaths are no failure any more */
+    atomic_flag ending; /* somebody prints this process's one message */
     pthread_mutex_t lock;
     char what[160]; /* under lock, as are the next three */
     int on_rank;
@@ -110,7 +110,7 @@ static _Noreturn void end_process(struct ring_watch *w, const char *text)
     _exit(1);
 }
 
-/* Of several threads with something to say the first does; the others wait for the end. */
+/* Of several threads with something to say the first does; others wait for the end. */
 static void be_the_one(struct ring_watch *w)
 {
     while (atomic_flag_test_and_set(&w->ending))
@@ -241,8 +241,9 @@ static _Noreturn void end_by_timeout(struct ring_watch *w, const char *what, int
         on_rank = w->size;
     leave_note(w, BY_TIMEOUT, on_rank);
     name_rank(w, on_rank, name);
-    snprintf(text, sizeof text, "nothing from %s for %g s while %s: giving up (--timeout)",
-             name, w->timeout_s, what);
+    snprintf(text, sizeof text,
+             "nothing from %s for %g s while %s: giving up (--timeout)", name,
+             w->timeout_s, what);
     end_process(w, text);
 }
 

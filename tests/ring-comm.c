@@ -67,8 +67,8 @@ static int all_ok(int argc, char **argv)
     return HCP_OK;
 }
 
-/* agree [RANK:FIELD=VALUE...]: what these ranks have instead of what all have. */
-static int agree(int argc, char **argv)
+/* One comparison: arguments up to "+". */
+static int agree_once(int argc, char **argv)
 {
     struct ring_identity id = {.tool_version = "0.1.0",
                                .plan_version = 1,
@@ -78,7 +78,7 @@ static int agree(int argc, char **argv)
                                .shape = "bf16 32/8 heads x 128, batch 1, causal, zigzag",
                                .options = "buffers 2, sub-blocks 1",
                                .provider = "cpu"};
-    for (int i = 0; i < argc; i++) {
+    for (int i = 0; i < argc && strcmp(argv[i], "+") != 0; i++) {
         char field[32], value[100];
         int rank;
         if (sscanf(argv[i], "%d:%31[^=]=%99[^\n]", &rank, field, value) != 3)
@@ -108,6 +108,16 @@ static int agree(int argc, char **argv)
     int rc = ring_agree(&comm, &id, &err);
     say("%d %s", rc, err.text);
     return HCP_OK;
+}
+
+/* agree [RANK:FIELD=VALUE...] [+ ...]: what these ranks have instead of what all have. */
+static int agree(int argc, char **argv)
+{
+    int rc = agree_once(argc, argv);
+    for (int i = 0; i < argc && rc == HCP_OK; i++)
+        if (strcmp(argv[i], "+") == 0)
+            rc = agree_once(argc - i - 1, argv + i + 1);
+    return rc;
 }
 
 static void stop_at_once(void *ctx)
