@@ -49,6 +49,22 @@ tests_ring_transport_test_SOURCES = tests/ring-transport-test.c tests/transport-
 	tests/transport-cases.h
 tests_ring_transport_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 tests_ring_transport_test_LDADD = $(TRANSPORT_LIBS) $(LIBM)
+if HAVE_NCCL
+# One rank a GPU; skips where there are fewer than two.
+check_PROGRAMS += tests/gpu-transport
+TESTS += tests/gpu-transport
+GPU_TESTS += tests/gpu-transport
+tests_gpu_transport_SOURCES = tests/gpu-transport.c tests/transport-cases.c \
+	tests/transport-cases.h
+tests_gpu_transport_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+tests_gpu_transport_LDADD = $(TRANSPORT_LIBS) $(LIBM)
+endif
 endif
 dist_check_SCRIPTS += tests/ring-transport.sh
 TESTS += tests/ring-transport.sh
+
+# hcp-ring itself on CPU ranks.
+ring_scripts = tests/ring-verify.bats
+EXTRA_DIST += tests/ring-lib.bash
+dist_check_SCRIPTS += $(ring_scripts)
+TESTS += $(ring_scripts)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154 # the harness sets some
+# hcp-ring on CPU ranks, for the bats files ring-*.bats.
+
+# Skips where hcp-ring cannot run. Everything of a test is in its own directory: what is
+# left there, or runs with a name of it on its command line, was left behind.
+ring_setup() {
+    [ -x "$top_builddir/executor/hcp-ring" ] || skip "built without MPI"
+    command -v mpirun >/dev/null || skip "no mpirun"
+    cd "$BATS_TEST_TMPDIR" || return 1
+    unset HCP_DB
+    mkdir tmp
+    export TMPDIR=$BATS_TEST_TMPDIR/tmp
+    # What --local sets, so that mpirun needs no arguments.
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none
+    export OMPI_MCA_btl_vader_single_copy_mechanism=none
+    # An MPI library keeps what it needs until the end; ring-leak.sh looks for leaks.
+    export ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS-}
+    cpu=$(cpu_device)
+}
+
+cpu_device() { # what plans call this CPU
+    hcp-profile devices 2>/dev/null | awk '$1 == "cpu" { print $2; exit }'
+}
+
+# add_models DB DTYPE BATCH HEADS KV_HEADS HEAD_DIM [LIMITS [LENGTH]]: times of this CPU
+# as a formula has them (1 TFLOP/s would not matter: nobody compares them with a clock).
+add_models() {
+    local raw=$TMPDIR/raw.$$.db formula=a=2e-6,b=1e-4,c=5e-5,f=0.02
+    hcp-profile run --db "$raw" --device "synthetic:name=$(cpu_device),$formula" --limits "${7:-none}" \
+        --dtype "$2" --batch "$3" --heads "$4" --kv-heads "$5" --head-dim "$6" \
+        --max-len "${8:-1K}" >/dev/null 2>&1
+    # The kernel that the ranks run, and the limits of a CPU.
+    hcp-profile export --db "$raw" --format csv 2>/dev/null |
+        sed 's/,synthetic,\('"$2"'\),/,cpu-blas,\1,/' | hcp-profile import --db "$1" - >/dev/null 2>&1
+    hcp-plan fit --quiet --db "$1"
+    rm -f "$raw"*
+}
+
+# plan DB FILE RANKS MASK LAYOUT TOKENS [OPTION...]: a plan of these tokens (4,0,3).
+plan() {
+    local db=$1 file=$2 ranks=$3 mask=$4 layout=$5 tokens=$6
+    shift 6
+    hcp-plan split --db "$db" --ranks "$ranks" --mask "$mask" --layout "$layout" --tokens "$tokens" \
+        --seq-len $((${tokens//,/+})) --extrapolate --json "$@" >"$file"
+}
+
+# ring N OPTION...: hcp-ring on N ranks, 2 minutes at most, quick unless told otherwise.
+ring() {
+    local n=$1
+    shift
+    timeout -k 5 120 mpirun -np "$n" hcp-ring --warm-up 0 --repeat 1 "$@"
+}
+
+# Results in $output of --json, one a line.
+results() {
+    sed 's/{"schema":/\n&/g' <<<"$output" | grep '^{"schema":'
+}
+
+# Processes of this test that still run, after at most 10 s.
+nothing_left() {
+    local left=
+    for _ in $(seq 100); do
+        left=$(pgrep -f -a -- "$BATS_TEST_TMPDIR/" | grep -v " <defunct>" || true)
+        [ -n "$left" ] || [ -n "$(find tmp -mindepth 1 -name 'hcp-*' 2>/dev/null)" ] || return 0
+        sleep 0.1
+    done
+    echo "left behind: $left $(find tmp -mindepth 1)"
+    return 1
+}
