@@ -187,11 +187,11 @@ static int has_finish(const struct problem *p)
     return 0;
 }
 
-/* W / sum of v, busy being kernel times and v the larger of the throughput on the whole sequence and in this plan:
- * then no rank does more than v * makespan, so the bound never exceeds the makespan
- * (but for rounding, which the last line removes). */
-static double bound(const struct problem *p, const struct scratch *s,
-                    const double *busy, double makespan)
+/* W / sum of v, busy being kernel times and v the larger of the throughput on the whole
+ * sequence and in this plan: then no rank does more than v * makespan, so the bound never
+ * exceeds the makespan (but for rounding, which the last line removes). */
+static double bound(const struct problem *p, const struct scratch *s, const double *busy,
+                    double makespan)
 {
     double area = (double)p->seq_len, sum = 0, ms;
 

@@ -187,7 +187,7 @@ static hcp_status give(struct problem *p, struct scratch *s, const struct answer
     return status;
 }
 
-/* What a split and an evaluation check, and the problem they share, but for the layout. */
+/* What a split and an evaluation check, and the problem they share but for the layout. */
 static hcp_status open_question(const hcp_ring *ring, const hcp_question *question,
                                 void *workspace, size_t workspace_bytes,
                                 const hcp_plan *plan, char *text, size_t text_size,
@@ -317,9 +317,8 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
     if (!ring || !plan || !steps || !n_steps || plan->size < sizeof *plan ||
         plan->n_ranks != ring->n || plan->layout <= HCP_LAYOUT_AUTO ||
         plan->layout > HCP_LAYOUT_STRIPED || plan->stripes < 1 ||
-        plan->stripes > MAX_STRIPES || plan->buffers < 0 ||
-        plan->buffers > MAX_BUFFERS || plan->sub_blocks < 1 ||
-        plan->sub_blocks > MAX_SUB_BLOCKS)
+        plan->stripes > MAX_STRIPES || plan->buffers < 0 || plan->buffers > MAX_BUFFERS ||
+        plan->sub_blocks < 1 || plan->sub_blocks > MAX_SUB_BLOCKS)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "a ring, a plan of as many ranks and an array are needed");
     status = check_space(ring, workspace, workspace_bytes, text, text_size);
@@ -327,8 +326,7 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         return status;
     scratch_carve(&s, workspace, ring->n);
     set_problem(&p, ring, plan->seq_len, plan->causal, plan->tile, plan->buffers,
-                plan->barrier, plan->sub_blocks, plan->link_alpha_us,
-                plan->link_gbps);
+                plan->barrier, plan->sub_blocks, plan->link_alpha_us, plan->link_gbps);
     p.layout = plan->layout;
     p.stripes = plan->stripes;
     p.extrapolate = extrapolate != 0;

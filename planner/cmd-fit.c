@@ -101,8 +101,7 @@ struct samples {
 /* All limits of one device, kernel and shape, whatever limit was asked for: they say
  * together how the kernel fills an SM. What chooses samples within a key counts. */
 static int load_group(hcp_db *db, const struct hcp_filter *asked,
-                      const struct hcp_key *key, struct samples *out,
-                      struct hcp_err *err)
+                      const struct hcp_key *key, struct samples *out, struct hcp_err *err)
 {
     struct hcp_filter f = {
         .mask = asked->mask,
@@ -358,8 +357,8 @@ static int fit_group(hcp_db *db, struct stamp *stamp, size_t n, struct samples *
     int code = load_stamped(db, &out->args->filter, stamp, n, samples, err);
 
     if (!code)
-        code = hcp_fit_group(samples->cells.v, samples->cells.n, &results, &n_results,
-                             err);
+        code =
+            hcp_fit_group(samples->cells.v, samples->cells.n, &results, &n_results, err);
     if (code)
         return code;
     for (size_t i = 0; i < n_results && !code; i++)

@@ -66,8 +66,8 @@ double cost_send(const struct problem *p, int64_t len)
 
 /* The one call of a block whose visible part is a rectangle (not striped under a causal
  * mask); 0 if nothing is visible. */
-static int rectangle(const struct problem *p, int64_t own_len, int64_t kv_len, int earlier,
-                     int64_t *q, int64_t *kv)
+static int rectangle(const struct problem *p, int64_t own_len, int64_t kv_len,
+                     int earlier, int64_t *q, int64_t *kv)
 {
     *q = own_len;
     *kv = kv_len;

@@ -32,31 +32,39 @@ static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
     sum->ms += call->ms;
 }
 
-int32_t eval_block_pieces(const void *eval_pieces, int32_t i, int32_t j,
-                          double ms[MAX_SUB_BLOCKS], double send_ms[MAX_SUB_BLOCKS])
+int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double **ms,
+                          const double **send_ms)
 {
-    const struct eval_pieces *e = eval_pieces;
+    struct eval_pieces *e = eval_pieces;
     const struct problem *p = e->p;
     const struct active *act = &e->s->act;
     size_t r = (size_t)act->rank[i];
     struct piece_sum sum = {p, e->s, problem_model(p, r), p->ring->ranks[r].id[p->kind],
                             0};
     int64_t ends[MAX_SUB_BLOCKS], from = 0;
-    int32_t n = cost_cuts(p, act->len[j], ends);
 
+    *ms = e->ms;
+    *send_ms = e->send_ms;
+    if (e->n > 0 && !act->direct && e->mine == act->cls[i] && e->theirs == act->cls[j] &&
+        e->earlier == (j < i))
+        return e->n;
     if (!e->s->calls_ready) {
         for (int32_t c = 0; c < e->s->n_calls; c++)
             e->s->calls[c].id = -1;
         e->s->calls_ready = 1;
     }
-    for (int32_t x = 0; x < n; from = ends[x++]) {
+    e->mine = act->cls[i];
+    e->theirs = act->cls[j];
+    e->earlier = j < i;
+    e->n = cost_cuts(p, act->len[j], ends);
+    for (int32_t x = 0; x < e->n; from = ends[x++]) {
         sum.ms = 0;
         cost_piece_calls(p, act->len[i], act->len[j], j < i, from, ends[x], add_call,
                          &sum);
-        ms[x] = sum.ms;
-        send_ms[x] = p->alpha_ms + p->token_ms * (double)(ends[x] - from);
+        e->ms[x] = sum.ms;
+        e->send_ms[x] = p->alpha_ms + p->token_ms * (double)(ends[x] - from);
         if (act->direct)
             e->s->busy[i] += sum.ms;
     }
-    return n;
+    return e->n;
 }

@@ -165,7 +165,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
 {
     struct active *act = &s->act;
     struct direct direct = {p, act, s->busy};
-    struct eval_pieces pieces = {p, s};
+    struct eval_pieces pieces;
     struct ring_input in;
     struct score score;
 
@@ -183,6 +183,9 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     cost_hops(p, act->m, act->len, s->hops);
     for (int32_t i = 0; i < act->m; i++)
         s->send_ms[i] = cost_send(p, act->len[i]);
+    pieces.p = p;
+    pieces.s = s;
+    pieces.n = 0;
     in = (struct ring_input){.m = act->m,
                              .cls = act->cls,
                              .stride = s->memo.cap,

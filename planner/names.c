@@ -2,9 +2,8 @@
 #include <string.h>
 #include "planner/plan.h"
 
-static const char *const strategies[] = {"even", "nominal", "proportional",
-                                         "lut",  "poly",    "best",
-                                         "given"};
+static const char *const strategies[] = {"even", "nominal", "proportional", "lut",
+                                         "poly", "best",    "given"};
 static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"};
 static const char *const sources[] = {"measured", "interpolated", "extrapolated"};
 static const char *const decisions[] = {"split", "even", "drop"};

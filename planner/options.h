@@ -53,8 +53,8 @@ struct session {
 int session_open(struct plan_args *args, struct session *s, struct hcp_err *err);
 /* As session_open, but ranks, shape and provider come from a plan, whose arrays the
  * session takes over on success; args->link sets its link. */
-int session_open_plan(const struct plan_args *args, hcp_plan *plan,
-                      struct session *s, struct hcp_err *err);
+int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct session *s,
+                      struct hcp_err *err);
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
 void session_close(struct session *s);

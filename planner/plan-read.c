@@ -41,12 +41,12 @@ enum member {
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
-    "schema",     "strategy", "seq_len",        "mask",          "layout",
-    "phase",      "ranks",    "makespan_ms",    "interval_ms",   "bound_ms",
-    "even_ms",    "drop_ms",  "gain_over_even", "source",        "fingerprint",
-    "decision",   "provider", "dtype",          "batch",         "heads",
-    "kv_heads",   "head_dim", "tile",           "stripes",       "critical_rank",
-    "exact",      "buffers",  "barrier",        "link_alpha_us", "link_gbps",
+    "schema",      "strategy",  "seq_len",        "mask",          "layout",
+    "phase",       "ranks",     "makespan_ms",    "interval_ms",   "bound_ms",
+    "even_ms",     "drop_ms",   "gain_over_even", "source",        "fingerprint",
+    "decision",    "provider",  "dtype",          "batch",         "heads",
+    "kv_heads",    "head_dim",  "tile",           "stripes",       "critical_rank",
+    "exact",       "buffers",   "barrier",        "link_alpha_us", "link_gbps",
     "models_hash", "sub_blocks"};
 enum rank_member {
     R_RANK,

@@ -69,8 +69,8 @@ struct problem {
     hcp_layout layout;
     int32_t stripes;
     int buffers, barrier, extrapolate;
-    int32_t sub_blocks; /* pieces a block is sent and computed in */
-    int kernel_only;    /* leave finish passes out: for bounds */
+    int32_t sub_blocks;        /* pieces a block is sent and computed in */
+    int kernel_only;           /* leave finish passes out: for bounds */
     double alpha_ms, token_ms; /* transfer of a token's K and V */
     const int64_t *cap;        /* [n] tokens a rank may hold */
 };
@@ -132,10 +132,10 @@ struct ring_input {
     const int32_t *hops; /* [m] ranks the KV of each travels on: up to its last reader */
     const double *send_ms; /* [m] transfer of each rank's KV, start-ups included */
     /* Blocks in pieces (no barrier): their number, times of computing and of transfer of
-     * the KV of rank j on rank i. NULL: whole blocks. */
-    int32_t (*pieces)(const void *ctx, int32_t i, int32_t j, double ms[MAX_SUB_BLOCKS],
-                      double send_ms[MAX_SUB_BLOCKS]);
-    const void *pieces_ctx;
+     * the KV of rank j on rank i, valid until the next call. NULL: whole blocks. */
+    int32_t (*pieces)(void *ctx, int32_t i, int32_t j, const double **ms,
+                      const double **send_ms);
+    void *pieces_ctx;
     int buffers, barrier;
     const int32_t *run_end; /* [m] end of the run of equal classes each rank is in */
     int32_t runs;           /* their number; 0: not counted */
@@ -257,13 +257,17 @@ double eval_busy(const struct problem *p, struct scratch *s, const int64_t *toke
 /* Kernel times alone of a split, without finish passes, into s->busy by rank. Uses the
  * memo for other times than it holds: it is empty afterwards. */
 void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tokens);
-/* eval-pieces.c: in->pieces for a split that is in s->act. */
+/* eval-pieces.c: in->pieces for a split that is in s->act. Keeps the block asked for
+ * last, which is that of neighbours in a run of equal ranks, too. */
 struct eval_pieces {
     const struct problem *p;
     struct scratch *s;
+    int32_t n, mine, theirs; /* classes of the block below; n 0: none yet */
+    int earlier;
+    double ms[MAX_SUB_BLOCKS], send_ms[MAX_SUB_BLOCKS];
 };
-int32_t eval_block_pieces(const void *eval_pieces, int32_t i, int32_t j,
-                          double ms[MAX_SUB_BLOCKS], double send_ms[MAX_SUB_BLOCKS]);
+int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double **ms,
+                          const double **send_ms);
 /* Up to three ranks with whole blocks, without the memo. */
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len);
@@ -292,8 +296,8 @@ struct score solve_search(const struct problem *p, struct scratch *s,
 struct score solve_exact(const struct problem *p, const uint8_t *allowed,
                          struct score start, int64_t *best, int *exact);
 /* Either, by the number of allowed ranks; never exact for blocks in pieces, whose cuts
- * move with the shares so that times do not only grow. A score not below limit_ms is no answer: out
- * need not be its split. */
+ * move with the shares so that times do not only grow. A score not below limit_ms is no
+ * answer: out need not be its split. */
 struct score solve(const struct problem *p, struct scratch *s, const uint8_t *allowed,
                    double limit_ms, int64_t *out, int *exact);
 

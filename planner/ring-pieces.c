@@ -21,9 +21,9 @@ static double run_block(const struct ring_input *in, int32_t i, int32_t j, int32
                         double *free_ms, double before, const double *arrival,
                         double *here, hcp_step *steps)
 {
-    double send_ms[MAX_SUB_BLOCKS], ms[MAX_SUB_BLOCKS];
+    const double *send_ms, *ms;
     double now = before, start = 0, busy = 0, wait = 0;
-    int32_t n = in->pieces(in->pieces_ctx, i, j, ms, send_ms);
+    int32_t n = in->pieces(in->pieces_ctx, i, j, &ms, &send_ms);
 
     for (int32_t p = 0; p < n; p++) {
         double begin;

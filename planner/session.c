@@ -276,13 +276,13 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
         rc = bind(args, &shape, ranks, n, args->provider, s, err);
     if (rc == HCP_OK && args->link)
         rc = measured_link(args, &shape, ranks, n, args->question.seq_len,
-                          &args->question.link_alpha_us, &args->question.link_gbps, err);
+                           &args->question.link_alpha_us, &args->question.link_gbps, err);
     free(ranks);
     return rc;
 }
 
-int session_open_plan(const struct plan_args *args, hcp_plan *plan,
-                      struct session *s, struct hcp_err *err)
+int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct session *s,
+                      struct hcp_err *err)
 {
     hcp_rank *ranks = calloc(plan->n_ranks, sizeof *ranks);
     const char *provider = args->provider;
@@ -301,7 +301,7 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan,
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
     if (rc == HCP_OK && args->link)
         rc = measured_link(args, &plan->shape, ranks, plan->n_ranks, plan->seq_len,
-                          &plan->link_alpha_us, &plan->link_gbps, err);
+                           &plan->link_alpha_us, &plan->link_gbps, err);
     free(ranks);
     if (rc == HCP_OK)
         s->plan = *plan;
@@ -325,13 +325,13 @@ int session_split(struct plan_args *args, struct session *s, struct hcp_err *err
             return hcp_fail(err, HCP_FAILED, "out of memory");
     }
     if (s->tokens)
-        status = hcp_plan_evaluate(s->ring, &args->question, s->tokens, s->workspace,
-                                   s->workspace_bytes, err->text, sizeof err->text,
-                                   &s->plan);
+        status =
+            hcp_plan_evaluate(s->ring, &args->question, s->tokens, s->workspace,
+                              s->workspace_bytes, err->text, sizeof err->text, &s->plan);
     else
-        status = hcp_plan_split(s->ring, &args->question, s->workspace,
-                                s->workspace_bytes, err->text, sizeof err->text,
-                                &s->plan);
+        status =
+            hcp_plan_split(s->ring, &args->question, s->workspace, s->workspace_bytes,
+                           err->text, sizeof err->text, &s->plan);
     return err->code = plan_exit_code(status);
 }
 

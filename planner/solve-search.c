@@ -323,6 +323,55 @@ static int improve(struct search *q, int64_t tiles)
     return 0;
 }
 
+/* Tries the split of these tile counts with the rest at one rank after the other. */
+static void scan_split(struct search *q, const size_t *rank, const int64_t *tiles, int n)
+{
+    const struct problem *p = q->p;
+
+    for (int holder = 0; holder < (p->rest > 0 ? n : 1); holder++) {
+        int fits = 1;
+
+        memset(q->cand, 0, p->n * sizeof *q->cand);
+        for (int i = 0; i < n; i++) {
+            int64_t tokens = tiles[i] * p->tile + (i == holder ? p->rest : 0);
+
+            q->cand[rank[i]] = tokens;
+            fits &= tokens <= p->cap[rank[i]];
+        }
+        if (fits)
+            attempt(q);
+    }
+}
+
+/* Blocks in pieces on two or three ranks: what a piece costs, and how many there are,
+ * jumps with the shares, so the way down from one start is not enough. Looks at splits
+ * all over, at each one where there are few tiles. */
+static void scan(struct search *q)
+{
+    int64_t total = q->p->tiles, grid = q->n_allowed == 2 ? 32 : 10;
+    size_t rank[3];
+    int n = 0;
+
+    if (q->p->sub_blocks == 1 || q->n_allowed < 2 || q->n_allowed > 3)
+        return;
+    for (size_t r = 0; r < q->p->n; r++)
+        if (q->allowed[r])
+            rank[n++] = r;
+    grid = total < grid ? total : grid;
+    for (int64_t a = 0; a <= grid; a++) {
+        for (int64_t b = n == 3 ? 0 : grid - a; b <= grid - a; b++) {
+            int64_t tiles[3] = {0};
+
+            if (grid > 0) {
+                tiles[0] = total * a / grid;
+                tiles[1] = total * (a + b) / grid - tiles[0];
+                tiles[2] = total - tiles[0] - tiles[1];
+            }
+            scan_split(q, rank, tiles, n);
+        }
+    }
+}
+
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out)
 {
@@ -352,6 +401,8 @@ struct score solve_search(const struct problem *p, struct scratch *s,
         busy * (q.budget > 0 ? MARGIN : 1) >= limit_ms)
         return (struct score){0, 1, 0, limit_ms};
     keep(&q, eval_split(p, s, out, HUGE_MS, NULL));
+    scan(&q);
+    q.budget = budget_of(m);
     while (step * 8 * m <= p->tiles)
         step *= 2;
     for (; step > 0 && q.budget > 0; step /= 2)

@@ -451,8 +451,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     c.answer.tokens = s->tokens[TOK_PLAN];
     memo_reset(&s->memo);
     if (question->strategy != HCP_STRATEGY_BEST)
-        complete(&c,
-                 question->strategy == HCP_STRATEGY_EVEN ? &c.answer.score : NULL);
+        complete(&c, question->strategy == HCP_STRATEGY_EVEN ? &c.answer.score : NULL);
     if (!c.timed) {
         c.answer.score = eval_split(p, s, c.answer.tokens, HUGE_MS, NULL);
         memcpy(s->plan_fin, s->fin, p->n * sizeof *s->fin);

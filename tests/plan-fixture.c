@@ -77,12 +77,9 @@ static struct stored_model make(const struct fixture *f, const char *kind)
                                     {"s", NODES, axis},
                                     {"s_ms", NODES, square},
                                     {"finish", 4, finish}};
-    struct hcp_named_array poly[] = {{"shape", 7, shape},
-                                     {"hull", 6, hull},
-                                     {"error", 3, error},
-                                     {"full", 8, full},
-                                     {"square", 6, half},
-                                     {"finish", 4, finish}};
+    struct hcp_named_array poly[] = {{"shape", 7, shape}, {"hull", 6, hull},
+                                     {"error", 3, error}, {"full", 8, full},
+                                     {"square", 6, half}, {"finish", 4, finish}};
     struct hcp_model_row row = {.format = 1, .holdout_cells = 100};
     struct stored_model out = {NULL, 0, 0};
     struct hcp_err err;

@@ -12,11 +12,11 @@
 struct fixture {
     const char *device, *limit, *provider;
     double a, b, c, f;
-    int64_t tile;   /* of queries and keys */
-    int lut, poly;  /* which models to make; a lut tabulates 128 .. 64K */
-    uint64_t bumps; /* lut: seed of kinks of up to 40 % in the table; 0 none */
+    int64_t tile;     /* of queries and keys */
+    int lut, poly;    /* which models to make; a lut tabulates 128 .. 64K */
+    uint64_t bumps;   /* lut: seed of kinks of up to 40 % in the table; 0 none */
     double finish[4]; /* f, b of storing; f, b of merging; 0s: none */
-    double error;   /* relative error bar of the lut; the poly's is twice that */
+    double error;     /* relative error bar of the lut; the poly's is twice that */
 };
 
 /* Models of n fixtures as if loaded from "test.db". Aborts the test on failure. */

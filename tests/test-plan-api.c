@@ -139,8 +139,8 @@ static void no_allocation(void **state)
             for (size_t r = 0; r < n; r++)
                 tokens[r] = 1000 + (r == 0 ? 17 : 0);
             assert_int_equal(own ? hcp_plan_evaluate(ring, &q, tokens, p.workspace,
-                                                     p.workspace_bytes, text,
-                                                     sizeof text, &p.plan)
+                                                     p.workspace_bytes, text, sizeof text,
+                                                     &p.plan)
                                  : fixture_split(ring, &q, &p, text, sizeof text),
                              HCP_STATUS_OK);
         }
@@ -557,8 +557,7 @@ static void evaluation(void **state)
         assert_int_equal(g->tile, p->tile);
         assert_true(g->makespan_ms == p->makespan_ms && g->bound_ms == p->bound_ms);
         assert_true(g->even_ms == p->even_ms);
-        assert_true(g->drop_ms == p->drop_ms ||
-                    (isnan(g->drop_ms) && isnan(p->drop_ms)));
+        assert_true(g->drop_ms == p->drop_ms || (isnan(g->drop_ms) && isnan(p->drop_ms)));
         assert_true(g->interval_hi_ms == p->interval_hi_ms);
         assert_int_equal(g->source, p->source);
         assert_int_equal(g->n_segments, p->n_segments);
@@ -663,10 +662,9 @@ static void layout_segments(void **state)
     assert_int_equal(
         hcp_layout_segments(HCP_LAYOUT_ZIGZAG, 1, 4, tokens, 11, s, 8, counts),
         HCP_STATUS_INVALID);
-    assert_int_equal(
-        hcp_layout_segments(HCP_LAYOUT_ZIGZAG, 1, 2, (int64_t[]){11, -1}, 10, s, 8,
-                            counts),
-        HCP_STATUS_INVALID);
+    assert_int_equal(hcp_layout_segments(HCP_LAYOUT_ZIGZAG, 1, 2, (int64_t[]){11, -1}, 10,
+                                         s, 8, counts),
+                     HCP_STATUS_INVALID);
 }
 
 /* Storing once and merging every other block, in each rank's computing time; the bound
@@ -706,9 +704,9 @@ static void finish_passes(void **state)
             double more = 0.25 + 1e-4 * (double)tokens[r] +
                           2 * sub_blocks * (0.5 + 3e-4 * (double)tokens[r]);
 
-            assert_float_equal(
-                p[1].plan.ranks[r].compute_ms - p[0].plan.ranks[r].compute_ms, more,
-                1e-9);
+            assert_float_equal(p[1].plan.ranks[r].compute_ms -
+                                   p[0].plan.ranks[r].compute_ms,
+                               more, 1e-9);
         }
         assert_float_equal(p[0].plan.bound_ms, p[1].plan.bound_ms, 1e-12);
         assert_true(block[0].ms == block[1].ms);
