@@ -40,7 +40,10 @@ static const char *const identity[] = {
 const struct hcp_rows hcp_finish_rows = {
     "finish",
     "finish t JOIN run r ON r.id = t.run_id JOIN device d ON d.id = t.device_id",
-    "d.slug, t.limiter, t.provider, t.dtype, t.phase, t.batch, t.heads, t.kv_heads, "
+    "run r CROSS JOIN device d CROSS JOIN finish t ON r.id = t.run_id AND d.id = "
+    "t.device_id",
+    " ORDER BY d.slug, t.limiter, t.provider, t.dtype, t.phase, t.batch, t.heads, "
+    "t.kv_heads, "
     "t.head_dim, t.kind, t.q_len, r.uid, d.uuid, t.id",
     columns,
     sizeof columns / sizeof *columns,

@@ -78,9 +78,10 @@ void hcp_column_read(sqlite3_stmt *s, int i, const struct hcp_column *c, void *r
 int hcp_column_equal(const struct hcp_column *c, const void *a, const void *b);
 
 /* A kind of row other than cells. Own columns are t.NAME, the others come from what
- * `from` joins. */
+ * `from` joins. `lookup` joins the same in the order in which one row is found by index:
+ * left alone, SQLite goes through all rows of a run. `order` begins with " ORDER BY". */
 struct hcp_rows {
-    const char *table, *from, *order;
+    const char *table, *from, *lookup, *order;
     const struct hcp_column *columns;
     size_t n;
     const char *const *identity; /* names of columns; ends with NULL */

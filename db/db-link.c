@@ -44,7 +44,10 @@ const struct hcp_rows hcp_link_rows = {
     "link",
     "link t JOIN run r ON r.id = t.run_id JOIN device d ON d.id = t.device_a_id "
     "JOIN device e ON e.id = t.device_b_id",
-    "d.slug, t.limiter_a, e.slug, t.limiter_b, t.transport, t.bytes, r.uid, d.uuid, "
+    "run r CROSS JOIN device d CROSS JOIN device e CROSS JOIN link t ON r.id = t.run_id "
+    "AND d.id = t.device_a_id AND e.id = t.device_b_id",
+    " ORDER BY d.slug, t.limiter_a, e.slug, t.limiter_b, t.transport, t.bytes, r.uid, "
+    "d.uuid, "
     "e.uuid, t.id",
     columns,
     sizeof columns / sizeof *columns,

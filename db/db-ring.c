@@ -46,11 +46,9 @@ static const struct hcp_column columns[] = {
     TEXT("measured_at", from.measured_at, "t.measured_at"),
 };
 static const char *const identity[] = {"uid", NULL};
-const struct hcp_rows hcp_ring_rows = {"ring_run",
-                                       "ring_run t",
-                                       "t.measured_at, t.uid",
-                                       columns,
-                                       sizeof columns / sizeof *columns,
+const struct hcp_rows hcp_ring_rows = {"ring_run",   "ring_run t",
+                                       "ring_run t", " ORDER BY t.measured_at, t.uid",
+                                       columns,      sizeof columns / sizeof *columns,
                                        identity};
 
 #undef ROW
@@ -73,9 +71,10 @@ static const struct hcp_column rank_columns[] = {
 };
 enum { N_RANK_COLUMNS = sizeof rank_columns / sizeof *rank_columns };
 const struct hcp_rows hcp_ring_rank_rows = {
-    "ring_rank",    "ring_rank t JOIN device d ON d.id = t.device_id",
-    "t.rank",       rank_columns,
-    N_RANK_COLUMNS, NULL};
+    "ring_rank",  "ring_rank t JOIN device d ON d.id = t.device_id",
+    NULL,         " ORDER BY t.rank",
+    rank_columns, N_RANK_COLUMNS,
+    NULL};
 
 void hcp_ring_run_init(struct hcp_ring_run_row *row)
 {

@@ -96,8 +96,9 @@ const struct hcp_column *hcp_rows_column(const struct hcp_rows *rows, const char
     return NULL;
 }
 
-sqlite3_stmt *hcp_rows_select(hcp_db *db, const struct hcp_rows *rows, const char *more,
-                              const char *where, struct hcp_err *err)
+static sqlite3_stmt *select_from(hcp_db *db, const struct hcp_rows *rows,
+                                 const char *more, const char *from, const char *where,
+                                 const char *order, struct hcp_err *err)
 {
     char sql[SQL_SIZE] = "SELECT ";
     sqlite3_stmt *s = NULL;
@@ -107,14 +108,19 @@ sqlite3_stmt *hcp_rows_select(hcp_db *db, const struct hcp_rows *rows, const cha
     for (size_t i = 0; i < rows->n; i++)
         n += (size_t)snprintf(sql + n, sizeof sql - n, "%s%s", i ? ", " : "",
                               rows->columns[i].sql);
-    snprintf(sql + n, sizeof sql - n, "%s FROM %s%s ORDER BY %s", more, rows->from, where,
-             rows->order);
+    snprintf(sql + n, sizeof sql - n, "%s FROM %s%s%s", more, from, where, order);
     rc = sqlite3_prepare_v2(db->handle, sql, -1, &s, NULL);
     if (rc != SQLITE_OK) {
         hcp_db_sql_error(db, rc, "read", err);
         return NULL;
     }
     return s;
+}
+
+sqlite3_stmt *hcp_rows_select(hcp_db *db, const struct hcp_rows *rows, const char *more,
+                              const char *where, struct hcp_err *err)
+{
+    return select_from(db, rows, more, rows->from, where, rows->order, err);
 }
 
 void hcp_rows_read(sqlite3_stmt *s, const struct hcp_rows *rows, void *row)
@@ -131,23 +137,15 @@ int hcp_rows_find(hcp_db *db, const struct hcp_rows *rows, const void *row, void
     size_t n = 0;
     int rc, i = 0;
 
-    for (const char *const *name = rows->identity; *name; name++) {
-        const struct hcp_column *c = hcp_rows_column(rows, *name);
-        n += (size_t)snprintf(where + n, sizeof where - n,
-                              c->type == HCP_COL_TEXT ? "%s ifnull(%s, '') = ?"
-                                                      : "%s %s = ?",
-                              n ? " AND" : " WHERE", c->sql);
-    }
-    s = hcp_rows_select(db, rows, id ? ", t.id" : "", where, err);
+    /* IS: an unknown UUID is NULL on both sides. */
+    for (const char *const *name = rows->identity; *name; name++)
+        n += (size_t)snprintf(where + n, sizeof where - n, "%s %s IS ?",
+                              n ? " AND" : " WHERE", hcp_rows_column(rows, *name)->sql);
+    s = select_from(db, rows, id ? ", t.id" : "", rows->lookup, where, "", err);
     if (!s)
         return HCP_FAILED;
-    for (const char *const *name = rows->identity; *name; name++) {
-        const struct hcp_column *c = hcp_rows_column(rows, *name);
-        if (c->type == HCP_COL_TEXT)
-            sqlite3_bind_text(s, ++i, (const char *)row + c->offset, -1, SQLITE_STATIC);
-        else
-            hcp_column_bind(s, ++i, c, row);
-    }
+    for (const char *const *name = rows->identity; *name; name++)
+        hcp_column_bind(s, ++i, hcp_rows_column(rows, *name), row);
     rc = sqlite3_step(s);
     *found = rc == SQLITE_ROW;
     if (*found)
