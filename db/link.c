@@ -212,10 +212,11 @@ int hcp_db_link_of(hcp_db *db, const char *transport, const char *device_a,
     if (rc && why.code)
         rc =
             hcp_fail(err, rc,
-                     "link %s by %s %s%s in '%s'; measure it with 'hcp-profile link --db "
-                     "%s --devices %s --transport %s'",
+                     "link %s by %s %s%s in '%s'; where these devices are, measure it "
+                     "with 'hcp-profile link --db %s --limits %s/%s --transport %s'",
                      ends, transport, r.n ? "has no fit: " : "was never measured",
-                     r.n ? why.text : "", db->path, db->path, ends, transport);
+                     r.n ? why.text : "", db->path, db->path, *limit_a ? limit_a : "none",
+                     *limit_b ? limit_b : "none", transport);
     free(r.bytes);
     free(r.ms);
     return rc;

@@ -217,7 +217,7 @@ static void of_pair(void **state)
                      HCP_NO_ANSWER);
     if (!strstr(err.text, "link gpu-x,gpu-y@mps:50 by nccl was never measured") ||
         !strstr(err.text, path) || !strstr(err.text, "'hcp-profile link --db") ||
-        !strstr(err.text, "--devices gpu-x,gpu-y@mps:50 --transport nccl'"))
+        !strstr(err.text, "--limits none/mps:50 --transport nccl'"))
         fail_msg("%s", err.text);
     assert_int_equal(hcp_db_link_of(db, "mpi", "gpu-y", "", "gpu-x", "mps:50", &g, &err),
                      HCP_NO_ANSWER);
