@@ -29,6 +29,7 @@ struct ring {
     float *o, *lse;
     hcp_attention **attentions;
     size_t n_attentions;
+    hcp_attention_scratch *scratch; /* of all attentions */
     struct ring_kernel *kernels;    /* [schedule.n_calls] */
     struct hcp_message *messages;   /* of all transfers */
     struct hcp_transfer *transfers; /* [m] */

@@ -179,6 +179,9 @@ static int make_attention(ring *r, struct made *made, const hcp_attn_problem *pr
                           hcp_attention **out, struct hcp_err *err)
 {
     const struct ring_config *c = &r->config;
+    /* All run on r->stream, one after the other. */
+    const hcp_attention_options options = {.lse_pitch = r->schedule.tokens,
+                                           .scratch = r->scratch};
     char text[400];
     int rc;
 
@@ -188,8 +191,8 @@ static int make_attention(ring *r, struct made *made, const hcp_attn_problem *pr
             return HCP_OK;
         }
     }
-    rc = hcp_attention_create_pitched(c->provider, c->runtime, &c->device, problem,
-                                      r->schedule.tokens, out, text, sizeof text);
+    rc = hcp_attention_create_with(c->provider, c->runtime, &c->device, problem, &options,
+                                   out, text, sizeof text);
     if (rc)
         return hcp_fail(err, HCP_FAILED, "%lld queries x %lld keys: %s",
                         (long long)problem->q_len, (long long)problem->kv_len, text);
@@ -312,6 +315,8 @@ int ring_memory_open(ring *r, struct hcp_err *err)
     rc = allocate(r, n_buffers, err);
     if (rc == HCP_OK)
         rc = fill_inputs(r, err);
+    if (rc == HCP_OK && hcp_attention_scratch_new(r->config.runtime, &r->scratch))
+        rc = hcp_fail(err, HCP_FAILED, "out of memory");
     if (rc == HCP_OK)
         rc = make_steps(r, n_buffers, err);
     if (rc == HCP_OK)
@@ -325,6 +330,7 @@ void ring_memory_close(ring *r)
 
     for (size_t i = 0; i < r->n_attentions; i++)
         hcp_attention_destroy(r->attentions[i]);
+    hcp_attention_scratch_free(r->scratch);
     runtime->event_destroy(r->start);
     for (size_t i = 0; i < r->schedule.n_pieces; i++) {
         runtime->event_destroy(r->begun ? r->begun[i] : NULL);

@@ -17,6 +17,15 @@ typedef struct attention_call {
     int l_direct; /* L too, where its pointer is aligned */
 } attention_call;
 
+/* Device memory of which a call in flight uses a part, by what it is for. */
+enum { WORKSPACE, PART_O, PART_L, N_SCRATCH };
+
+struct hcp_attention_scratch {
+    const hcp_runtime *runtime;
+    void *at[N_SCRATCH];
+    int64_t bytes[N_SCRATCH];
+};
+
 struct hcp_attention {
     const hcp_provider *provider;
     const hcp_runtime *runtime;
@@ -25,8 +34,8 @@ struct hcp_attention {
     int64_t empty_rows; /* leading rows that see no key */
     int n_calls;
     attention_call call[2];
-    void *workspace, *o;
-    float *lse;
+    int64_t needs[N_SCRATCH]; /* bytes */
+    hcp_attention_scratch own, *scratch; /* own or shared: its pointers may move */
 };
 
 static int64_t max64(int64_t a, int64_t b)
@@ -205,51 +214,104 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
 
 /* Scratch for the largest call: they run one after the other. That for L is always
  * there: only run() sees whether the caller's is aligned. */
-static int alloc_scratch(hcp_attention *a)
+static void count_scratch(hcp_attention *a)
 {
-    int64_t workspace = 0, o = 0, lse = 0;
-    int rc = HCP_RC_OK;
     for (int i = 0; i < a->n_calls; i++) {
         const attention_call *c = &a->call[i];
         const hcp_attn_problem *p = &c->problem;
         int64_t rows = p->batch * p->heads * p->q_len;
-        workspace = max64(workspace, c->support.workspace_bytes);
-        if (!c->o_direct)
-            o = max64(o, rows * p->head_dim * hcp_dtype_bytes(p->out_dtype));
-        lse = max64(lse, rows * (int64_t)sizeof(float));
+        const int64_t needs[N_SCRATCH] = {
+            [WORKSPACE] = c->support.workspace_bytes,
+            [PART_O] =
+                c->o_direct ? 0 : rows * p->head_dim * hcp_dtype_bytes(p->out_dtype),
+            [PART_L] = rows * (int64_t)sizeof(float)};
+        for (int k = 0; k < N_SCRATCH; k++)
+            a->needs[k] = max64(a->needs[k], needs[k]);
     }
-    if (workspace)
-        rc = a->runtime->alloc(&a->workspace, workspace);
-    if (!rc && o)
-        rc = a->runtime->alloc(&a->o, o);
-    if (!rc && lse) {
-        void *l = NULL;
-        rc = a->runtime->alloc(&l, lse);
-        a->lse = l;
+}
+
+/* The old memory goes first, so that both are never there at once: where the new one
+ * fails, steps made before have none (run() sees that). */
+static int grow(hcp_attention_scratch *s, const int64_t needs[N_SCRATCH])
+{
+    int rc = HCP_RC_OK;
+    for (int k = 0; !rc && k < N_SCRATCH; k++) {
+        if (needs[k] <= s->bytes[k])
+            continue;
+        if (s->at[k])
+            s->runtime->release(s->at[k]);
+        s->at[k] = NULL;
+        s->bytes[k] = 0;
+        rc = s->runtime->alloc(&s->at[k], needs[k]);
+        if (!rc)
+            s->bytes[k] = needs[k];
+        else
+            s->at[k] = NULL;
     }
     return rc;
+}
+
+static void release_scratch(hcp_attention_scratch *s)
+{
+    for (int k = 0; k < N_SCRATCH; k++)
+        if (s->at[k])
+            s->runtime->release(s->at[k]);
+}
+
+int hcp_attention_scratch_new(const hcp_runtime *runtime, hcp_attention_scratch **out)
+{
+    hcp_attention_scratch *s = calloc(1, sizeof *s);
+    if (!s)
+        return HCP_RC_NO_MEMORY;
+    s->runtime = runtime;
+    *out = s;
+    return HCP_RC_OK;
+}
+
+int64_t hcp_attention_scratch_bytes(const hcp_attention_scratch *scratch)
+{
+    int64_t n = 0;
+    for (int k = 0; k < N_SCRATCH; k++)
+        n += scratch->bytes[k];
+    return n;
+}
+
+void hcp_attention_scratch_free(hcp_attention_scratch *scratch)
+{
+    if (!scratch)
+        return;
+    release_scratch(scratch);
+    free(scratch);
 }
 
 int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtime,
                          const hcp_device_ref *device, const hcp_attn_problem *problem,
                          hcp_attention **out, char *err, size_t err_size)
 {
-    int64_t pitch = problem && problem->size >= sizeof *problem ? problem->q_len : 0;
-    return hcp_attention_create_pitched(provider, runtime, device, problem, pitch, out,
-                                        err, err_size);
+    return hcp_attention_create_with(provider, runtime, device, problem, NULL, out, err,
+                                     err_size);
 }
 
-int hcp_attention_create_pitched(const hcp_provider *provider, const hcp_runtime *runtime,
-                                 const hcp_device_ref *device,
-                                 const hcp_attn_problem *problem, int64_t lse_pitch,
-                                 hcp_attention **out, char *err, size_t err_size)
+int hcp_attention_create_with(const hcp_provider *provider, const hcp_runtime *runtime,
+                              const hcp_device_ref *device,
+                              const hcp_attn_problem *problem,
+                              const hcp_attention_options *options, hcp_attention **out,
+                              char *err, size_t err_size)
 {
     char text[160];
     const char *reason = text, *doing = "";
     int rc = check_problem(problem, text, sizeof text);
     hcp_attention *a = NULL;
-    if (!rc)
-        rc = check_pitch(problem, lse_pitch, text, sizeof text);
+    hcp_attention_options with = options ? *options : (hcp_attention_options){0};
+    if (!rc) {
+        if (with.lse_pitch == 0)
+            with.lse_pitch = problem->q_len;
+        rc = check_pitch(problem, with.lse_pitch, text, sizeof text);
+    }
+    if (!rc && with.scratch && with.scratch->runtime != runtime) {
+        snprintf(text, sizeof text, "the shared scratch is another runtime's");
+        rc = HCP_RC_INVALID;
+    }
     if (rc)
         goto fail;
     rc = HCP_RC_NO_MEMORY;
@@ -258,9 +320,10 @@ int hcp_attention_create_pitched(const hcp_provider *provider, const hcp_runtime
     if (!a)
         goto fail;
     a->provider = provider;
-    a->runtime = runtime;
+    a->runtime = a->own.runtime = runtime;
+    a->scratch = with.scratch ? with.scratch : &a->own;
     a->problem = *problem;
-    a->lse_pitch = lse_pitch;
+    a->lse_pitch = with.lse_pitch;
 
     int yes = probe_block(provider, device, a, &reason);
     rc = yes < 0 ? -yes : yes ? HCP_RC_OK : HCP_RC_UNSUPPORTED;
@@ -273,7 +336,8 @@ int hcp_attention_create_pitched(const hcp_provider *provider, const hcp_runtime
     }
     if (!rc) {
         doing = "no scratch memory: ";
-        rc = alloc_scratch(a);
+        count_scratch(a);
+        rc = grow(a->scratch, a->needs);
         reason = hcp_rc_text(rc);
     }
     if (rc)
@@ -298,12 +362,7 @@ void hcp_attention_destroy(hcp_attention *a)
     for (int i = 0; i < 2; i++)
         if (a->call[i].plan)
             a->provider->plan_destroy(a->call[i].plan);
-    if (a->workspace)
-        a->runtime->release(a->workspace);
-    if (a->o)
-        a->runtime->release(a->o);
-    if (a->lse)
-        a->runtime->release(a->lse);
+    release_scratch(&a->own);
     free(a);
 }
 
@@ -333,7 +392,7 @@ static int load_lse(hcp_attention *a, const attention_call *c, const hcp_attn_ar
     job.o = NULL;
     job.lse_part = job.lse;
     job.part_pitch = job.lse_pitch;
-    job.lse = a->lse;
+    job.lse = a->scratch->at[PART_L];
     job.lse_pitch = c->problem.q_len;
     return a->runtime->finish(&job, stream);
 }
@@ -349,9 +408,9 @@ static int run_call(hcp_attention *a, const attention_call *c, const hcp_attn_ar
         .q = (const char *)args->q + c->row * p->q_stride[2] * hcp_dtype_bytes(p->dtype),
         .k = args->k,
         .v = args->v,
-        .o = c->o_direct ? (float *)args->o + c->row * p->o_stride[2] : a->o,
-        .lse = l_direct ? lse : a->lse,
-        .workspace = a->workspace,
+        .o = c->o_direct ? (float *)args->o + c->row * p->o_stride[2] : a->scratch->at[PART_O],
+        .lse = l_direct ? lse : a->scratch->at[PART_L],
+        .workspace = a->scratch->at[WORKSPACE],
         .q_len = p->q_len,
         .kv_len = p->kv_len,
         .diag = p->diag,
@@ -365,14 +424,14 @@ static int run_call(hcp_attention *a, const attention_call *c, const hcp_attn_ar
         return rc;
 
     hcp_finish job = finish_job(a, args, c->row, p->q_len);
-    job.lse_part = a->lse;
+    job.lse_part = a->scratch->at[PART_L];
     job.part_pitch = p->q_len;
     job.caps = c->support.caps & (HCP_CAP_LSE_LOG2 | HCP_CAP_EMPTY_POS_INF);
     if (c->o_direct) {
         job.o = NULL;
     } else {
         job.accumulate = a->problem.accumulate;
-        job.part = a->o;
+        job.part = a->scratch->at[PART_O];
         job.part_dtype = p->out_dtype;
         memcpy(job.part_stride, p->o_stride, sizeof job.part_stride);
     }
@@ -386,6 +445,9 @@ int hcp_attention_run(hcp_attention *a, const hcp_attn_args *args, void *stream)
     if (args->size < sizeof *args || args->q_len != p->q_len ||
         args->kv_len != p->kv_len || (p->causal && args->diag != p->diag))
         return HCP_RC_INVALID;
+    for (int k = 0; k < N_SCRATCH; k++)
+        if (a->needs[k] > a->scratch->bytes[k])
+            return HCP_RC_NO_MEMORY; /* growing it for another step failed */
     if (a->empty_rows && !p->accumulate) {
         hcp_finish job = finish_job(a, args, 0, a->empty_rows);
         rc = a->runtime->finish(&job, stream);

@@ -67,13 +67,33 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
 int hcp_attention_create(const hcp_provider *provider, const hcp_runtime *runtime,
                          const hcp_device_ref *device, const hcp_attn_problem *problem,
                          hcp_attention **out, char *err, size_t err_size);
-/* The same for rows of a larger shard: L of row (b, h, i) is at (b*heads + h)*lse_pitch
- * + i floats from args->lse; lse_pitch >= q_len, and create() is it with q_len. Rows of
- * L between the heads are neither read nor written. */
-int hcp_attention_create_pitched(const hcp_provider *provider, const hcp_runtime *runtime,
-                                 const hcp_device_ref *device,
-                                 const hcp_attn_problem *problem, int64_t lse_pitch,
-                                 hcp_attention **out, char *err, size_t err_size);
+
+/* Workspace and partial results that several steps share, so that a ring of many block
+ * shapes holds that of its largest step and not of all together. It grows as steps are
+ * created with it and never shrinks. The steps run one after the other: on one stream,
+ * from one thread at a time, of one device; none is in flight while another is created
+ * (what it uses may move). Freed after the last of them. */
+typedef struct hcp_attention_scratch hcp_attention_scratch;
+int hcp_attention_scratch_new(const hcp_runtime *runtime, hcp_attention_scratch **out);
+int64_t hcp_attention_scratch_bytes(const hcp_attention_scratch *scratch); /* held now */
+void hcp_attention_scratch_free(hcp_attention_scratch *scratch); /* accepts NULL */
+
+/* What create() takes as 0. lse_pitch is for rows of a larger shard: L of row (b, h, i)
+ * is at (b*heads + h)*lse_pitch + i floats from args->lse; at least q_len, 0 is q_len.
+ * Rows of L between the heads are neither read nor written. scratch NULL: the step has
+ * its own; else it was made for the same runtime. */
+typedef struct hcp_attention_options {
+    int64_t lse_pitch;
+    hcp_attention_scratch *scratch;
+} hcp_attention_options;
+
+/* create() with options (NULL: none). HCP_RC_NO_MEMORY where shared scratch cannot grow:
+ * run() of steps that had used it may then return that too. */
+int hcp_attention_create_with(const hcp_provider *provider, const hcp_runtime *runtime,
+                              const hcp_device_ref *device,
+                              const hcp_attn_problem *problem,
+                              const hcp_attention_options *options, hcp_attention **out,
+                              char *err, size_t err_size);
 
 /* 1: the provider's O, of the whole block or a part, goes to scratch, and run() brings it
  * to the caller's by the runtime's finish(): stored, or merged with accumulate. 0: the
@@ -82,7 +102,7 @@ int hcp_attention_create_pitched(const hcp_provider *provider, const hcp_runtime
 int hcp_attention_finishes(const hcp_attention *attention);
 
 /* args: lengths and diag as in the problem (else HCP_RC_INVALID); workspace is
- * ignored, the step has its own; Q, K, V and O are aligned as provider.h says, L as a
+ * ignored, the step has scratch; Q, K, V and O are aligned as provider.h says, L as a
  * float. O and L are written, or with accumulate updated. */
 int hcp_attention_run(hcp_attention *attention, const hcp_attn_args *args, void *stream);
 

@@ -142,8 +142,9 @@ static void step(const struct sequence *s, const hcp_provider *provider, int64_t
                                 .q_len = q_len,
                                 .kv_len = kv_len,
                                 .diag = p.diag};
-    must(hcp_attention_create_pitched(provider, rt, &gpu, &p, lse_pitch, &a, err,
-                                      sizeof err),
+    must(hcp_attention_create_with(provider, rt, &gpu, &p,
+                                   &(hcp_attention_options){.lse_pitch = lse_pitch}, &a,
+                                   err, sizeof err),
          "plan");
     must(hcp_attention_run(a, &args, NULL), "run");
     must(rt->sync(NULL), "finish");

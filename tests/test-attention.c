@@ -50,14 +50,30 @@ static void use(hcp_fault habit)
     calls = misaligned = 0;
 }
 
-/* The CPU's runtime, counting what finish() is asked to do. */
+/* The CPU's runtime, counting what finish() is asked to do and what is allocated. */
 static hcp_runtime runtime;
 static int finishes_of_o, finishes_of_l;
+static int allocations, releases, allocations_left; /* the last: before they fail */
 
 static int counted_finish(const hcp_finish *job, void *stream)
 {
     *(job->o ? &finishes_of_o : &finishes_of_l) += 1;
     return hcp_runtime_cpu()->finish(job, stream);
+}
+
+static int counted_alloc(void **out, int64_t bytes)
+{
+    if (allocations_left == 0)
+        return HCP_RC_NO_MEMORY;
+    allocations_left--;
+    allocations++;
+    return hcp_runtime_cpu()->alloc(out, bytes);
+}
+
+static void counted_release(void *p)
+{
+    releases++;
+    hcp_runtime_cpu()->release(p);
 }
 
 /* Tokens before heads where tokens_first: O and Q rows lie apart then. */
@@ -92,30 +108,46 @@ static void fill(int32_t dtype)
     }
 }
 
+/* A step for rows [row, row + rows) of the problem. */
+static hcp_attention *make_step(const hcp_attn_problem *whole, int accumulate,
+                                int64_t row, int64_t rows, hcp_attention_scratch *scratch)
+{
+    const hcp_attention_options options = {.lse_pitch = TOKENS, .scratch = scratch};
+    hcp_attention *a = NULL;
+    hcp_attn_problem p = *whole;
+    char err[256] = "";
+    p.q_len = rows;
+    p.diag += row;
+    p.accumulate = accumulate;
+    if (hcp_attention_create_with(&provider, &runtime, &cpu, &p, &options, &a, err,
+                                  sizeof err))
+        fail_msg("%s", err);
+    return a;
+}
+
+/* The step against KV block b. */
+static int run_step(hcp_attention *a, const hcp_attn_problem *p, int b, int64_t row,
+                    int64_t rows, state *s)
+{
+    int64_t bytes = hcp_dtype_bytes(p->dtype);
+    const hcp_attn_args args = {.size = sizeof args,
+                                .q = (char *)q + row * p->q_stride[2] * bytes,
+                                .k = k[b],
+                                .v = v[b],
+                                .o = s->o + 4 + row * p->o_stride[2],
+                                .lse = s->lse + 4 + row,
+                                .q_len = rows,
+                                .kv_len = p->kv_len,
+                                .diag = p->diag + row};
+    return hcp_attention_run(a, &args, NULL);
+}
+
 /* Rows [row, row + rows) of the problem against KV block b; 1 if O was finished. */
 static int run_rows(const hcp_attn_problem *whole, int b, int accumulate, int64_t row,
                     int64_t rows, state *s)
 {
-    hcp_attention *a = NULL;
-    hcp_attn_problem p = *whole;
-    char err[256] = "";
-    int64_t bytes = hcp_dtype_bytes(p.dtype);
-    p.q_len = rows;
-    p.diag += row;
-    p.accumulate = accumulate;
-    const hcp_attn_args args = {.size = sizeof args,
-                                .q = (char *)q + row * p.q_stride[2] * bytes,
-                                .k = k[b],
-                                .v = v[b],
-                                .o = s->o + 4 + row * p.o_stride[2],
-                                .lse = s->lse + 4 + row,
-                                .q_len = rows,
-                                .kv_len = p.kv_len,
-                                .diag = p.diag};
-    if (hcp_attention_create_pitched(&provider, &runtime, &cpu, &p, TOKENS, &a, err,
-                                     sizeof err))
-        fail_msg("%s", err);
-    assert_int_equal(hcp_attention_run(a, &args, NULL), HCP_RC_OK);
+    hcp_attention *a = make_step(whole, accumulate, row, rows, NULL);
+    assert_int_equal(run_step(a, whole, b, row, rows, s), HCP_RC_OK);
     int finishes = hcp_attention_finishes(a);
     hcp_attention_destroy(a);
     return finishes;
@@ -301,17 +333,152 @@ static void finish_passes_are_named(void **unused)
         }
 }
 
+/* The steps of a ring: both blocks of all ranges, larger ones before and after smaller
+ * ones, made before any runs. scratch NULL: each has its own. */
+static void run_ring(const hcp_attn_problem *whole, const int64_t *ends,
+                     hcp_attention_scratch *scratch, state *s)
+{
+    hcp_attention *steps[2][5];
+    hcp_attn_problem p = *whole;
+    int n = 0;
+    for (int b = 0; b < 2; b++, p.diag -= KEYS)
+        for (int64_t row = 0, i = n = 0; row < TOKENS; row = ends[i++], n++)
+            steps[b][n] = make_step(&p, b, row, ends[i] - row, scratch);
+    p = *whole;
+    poison(s);
+    for (int b = 0; b < 2; b++, p.diag -= KEYS)
+        for (int64_t row = 0, i = 0; row < TOKENS; row = ends[i++])
+            assert_int_equal(run_step(steps[b][i], &p, b, row, ends[i] - row, s),
+                             HCP_RC_OK);
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < n; i++)
+            hcp_attention_destroy(steps[b][i]);
+}
+
+/* Bitwise what they give with scratch of their own, from the largest step's memory. */
+static void steps_share_scratch(void **unused)
+{
+    (void)unused;
+    static const int64_t ranges[][5] = {
+        {4, 12, TOKENS}, {3, 4, 6, 17, TOKENS}, {TOKENS - 1, TOKENS}, {TOKENS}};
+    static const hcp_fault habits[] = {FAULT_NONE,   HABIT_LOG2, HABIT_PARTIAL,
+                                       HABIT_CORNER, HABIT_HALF, HABIT_ALL,
+                                       HABIT_WORKSPACE};
+    for (size_t h = 0; h < sizeof habits / sizeof *habits; h++)
+        for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++)
+            for (int causal = 0; causal < 2; causal++) {
+                hcp_attn_problem p = problem(HCP_BF16, causal, 0);
+                hcp_attention_scratch *scratch = NULL;
+                state own, shared;
+                int held = 0;
+                p.diag = causal ? 25 : 0;
+                fill(HCP_BF16);
+                use(habits[h]);
+                run_ring(&p, ranges[r], NULL, &own);
+                allocations = releases = 0;
+                assert_int_equal(hcp_attention_scratch_new(&runtime, &scratch), 0);
+                assert_true(hcp_attention_scratch_bytes(scratch) == 0);
+                for (int again = 0; again < 3; again++) {
+                    run_ring(&p, ranges[r], scratch, &shared);
+                    assert_memory_equal(own.o, shared.o, sizeof own.o);
+                    assert_memory_equal(own.lse, shared.lse, sizeof own.lse);
+                    assert_true(again == 0 || allocations == held); /* large enough */
+                    held = allocations;
+                }
+                assert_true(allocations > 0);
+                hcp_attention_scratch_free(scratch);
+                assert_int_equal(releases, allocations);
+            }
+    hcp_attention_scratch_free(NULL);
+}
+
+/* What one step of the shape holds, whatever the number of steps; memory is let go before
+ * more is asked for. */
+static void scratch_is_that_of_the_largest_step(void **unused)
+{
+    (void)unused;
+    hcp_attn_problem p = problem(HCP_BF16, 0, 0);
+    hcp_attention_scratch *scratch = NULL;
+    hcp_attention *step[TOKENS];
+    const int64_t row_bytes = BATCH * HEADS * (2 * DIM + 4);
+    use(HABIT_HALF); /* bf16 partial O, and L */
+    assert_int_equal(hcp_attention_scratch_new(&runtime, &scratch), 0);
+    allocations = releases = 0;
+    for (int i = 0; i < TOKENS; i++) {
+        int64_t rows = i % 2 ? 1 + i : 1 + i / 2, largest = i % 2 ? 1 + i : i ? i : 1;
+        step[i] = make_step(&p, 1, 0, rows, scratch);
+        assert_true(hcp_attention_scratch_bytes(scratch) == largest * row_bytes);
+        assert_int_equal(allocations - releases, 2);
+    }
+    assert_int_equal(allocations, 2 + 2 * (TOKENS / 2));
+    for (int i = 0; i < TOKENS; i++)
+        hcp_attention_destroy(step[i]);
+    assert_int_equal(allocations - releases, 2); /* not the steps' */
+    hcp_attention_scratch_free(scratch);
+    assert_int_equal(allocations, releases);
+}
+
+/* No memory for a larger step: those before it say so and touch nothing, and run again
+ * once there is some. Scratch of another runtime is refused. */
+static void scratch_that_cannot_grow(void **unused)
+{
+    (void)unused;
+    hcp_attn_problem p = problem(HCP_BF16, 0, 0);
+    hcp_attention_scratch *scratch = NULL, *foreign = NULL;
+    hcp_attention_options options = {.lse_pitch = TOKENS};
+    hcp_attention *large = NULL;
+    char err[256] = "";
+    state want, got, before;
+    fill(HCP_BF16);
+    use(HABIT_HALF);
+    poison(&want);
+    run_rows(&p, 0, 0, 0, 3, &want);
+    assert_int_equal(hcp_attention_scratch_new(&runtime, &scratch), 0);
+    allocations = releases = 0;
+    hcp_attention *small = make_step(&p, 0, 0, 3, scratch);
+    poison(&got);
+    before = got;
+    options.scratch = scratch;
+    for (int left = 0; left < 2; left++) {
+        allocations_left = left;
+        assert_int_equal(hcp_attention_create_with(&provider, &runtime, &cpu, &p, &options,
+                                                   &large, err, sizeof err),
+                         HCP_RC_NO_MEMORY);
+        assert_non_null(strstr(err, "no scratch memory"));
+        assert_null(large);
+        assert_int_equal(run_step(small, &p, 0, 0, 3, &got), HCP_RC_NO_MEMORY);
+        assert_memory_equal(&got, &before, sizeof got);
+    }
+    allocations_left = -1;
+    hcp_attention *again = make_step(&p, 0, 0, 3, scratch);
+    assert_int_equal(run_step(small, &p, 0, 0, 3, &got), HCP_RC_OK);
+    assert_memory_equal(&got, &want, sizeof got);
+    hcp_attention_destroy(small);
+    hcp_attention_destroy(again);
+    hcp_attention_scratch_free(scratch);
+    assert_int_equal(allocations, releases);
+
+    assert_int_equal(hcp_attention_scratch_new(hcp_runtime_cpu(), &foreign), 0);
+    options.scratch = foreign;
+    assert_int_equal(hcp_attention_create_with(&provider, &runtime, &cpu, &p, &options,
+                                               &large, err, sizeof err),
+                     HCP_RC_INVALID);
+    assert_non_null(strstr(err, "another runtime's"));
+    hcp_attention_scratch_free(foreign);
+}
+
 static void bad_pitches_are_refused(void **unused)
 {
     (void)unused;
-    const int64_t bad[] = {TOKENS - 1, 0, -1, INT64_MIN, INT64_MAX, (int64_t)1 << 54};
+    const int64_t bad[] = {TOKENS - 1, 1, -1, INT64_MIN, INT64_MAX, (int64_t)1 << 54};
     hcp_attn_problem p = problem(HCP_FP32, 0, 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         hcp_attention *a = NULL;
         char err[256] = "";
-        assert_int_equal(hcp_attention_create_pitched(hcp_provider_cpu(),
-                                                      hcp_runtime_cpu(), &cpu, &p, bad[i],
-                                                      &a, err, sizeof err),
+        const hcp_attention_options options = {.lse_pitch = bad[i]};
+        assert_int_equal(hcp_attention_create_with(hcp_provider_cpu(), hcp_runtime_cpu(),
+                                                   &cpu, &p, &options, &a, err,
+                                                   sizeof err),
                          HCP_RC_INVALID);
         assert_null(a);
         assert_non_null(strstr(err, "cpu-blas: lse_pitch "));
@@ -325,9 +492,15 @@ int main(void)
         cmocka_unit_test(an_empty_state_is_a_start),
         cmocka_unit_test(accumulating_kernels_keep_one_pass),
         cmocka_unit_test(finish_passes_are_named),
+        cmocka_unit_test(steps_share_scratch),
+        cmocka_unit_test(scratch_is_that_of_the_largest_step),
+        cmocka_unit_test(scratch_that_cannot_grow),
         cmocka_unit_test(bad_pitches_are_refused),
     };
     runtime = *hcp_runtime_cpu();
     runtime.finish = counted_finish;
+    runtime.alloc = counted_alloc;
+    runtime.release = counted_release;
+    allocations_left = -1;
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

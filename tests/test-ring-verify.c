@@ -90,6 +90,7 @@ static void run_piece(ring *r, const struct ring_step *step,
     int64_t dim = p.head_dim, element = hcp_dtype_bytes(p.dtype);
     int64_t half = p.batch * p.kv_heads * piece->tokens * dim * element;
     char *v = (char *)r->kv + half, text[256];
+    const hcp_attention_options options = {.lse_pitch = r->schedule.tokens};
 
     make(r, r->kv, step->block_of, piece->first, piece->tokens, p.kv_heads, 2);
     make(r, v, step->block_of, piece->first, piece->tokens, p.kv_heads, 3);
@@ -114,9 +115,9 @@ static void run_piece(ring *r, const struct ring_step *step,
         p.accumulate = step != r->schedule.steps;
         if ((int)c == r->skip_call)
             continue;
-        assert_int_equal(hcp_attention_create_pitched(
+        assert_int_equal(hcp_attention_create_with(
                              r->config.provider, r->config.runtime, &r->config.device, &p,
-                             r->schedule.tokens, &attention, text, sizeof text),
+                             &options, &attention, text, sizeof text),
                          0);
         assert_int_equal(hcp_attention_run(attention, &args, NULL), 0);
         hcp_attention_destroy(attention);
