@@ -48,11 +48,14 @@ CLEANFILES += profiler/*.ptxas
 bin_PROGRAMS += profiler/hcp-profile
 profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/cmd-devices.c profiler/cmd-run.c \
+	profiler/cmd-link.c profiler/cmd-link.h profiler/link-choose.c profiler/link-report.c \
+	profiler/link-run.c profiler/link.h \
 	profiler/cmd-show.c profiler/show-groups.h profiler/show-groups.c \
 	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
 	profiler/show-rows.c profiler/show-rings.c \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c
 profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+profiler_hcp_profile_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBEXECDIR=\"$(pkglibexecdir)\"
 profiler_hcp_profile_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
 
 if HAVE_MPI
@@ -65,11 +68,21 @@ profiler_libhcptransport_la_SOURCES = profiler/transport.h profiler/transport.c 
 profiler_libhcptransport_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 profiler_libhcptransport_la_LIBADD = db/libhcpdb.la kernels/libhcpkernels.la $(MPI_LIBS) -lpthread
 if HAVE_NCCL
-profiler_libhcptransport_la_SOURCES += profiler/transport-nccl.c profiler/nccl-api.c \
+profiler_libhcptransport_la_SOURCES += profiler/transport-nccl.c \
+	profiler/transport-nccl-link.c profiler/transport-nccl.h profiler/nccl-api.c \
 	profiler/nccl-api.h
 profiler_libhcptransport_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) \
 	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
 else
-EXTRA_DIST += profiler/transport-nccl.c profiler/nccl-api.c profiler/nccl-api.h
+EXTRA_DIST += profiler/transport-nccl.c profiler/transport-nccl-link.c \
+	profiler/transport-nccl.h profiler/nccl-api.c profiler/nccl-api.h
 endif
+
+# The two ranks of hcp-profile link.
+pkglibexec_PROGRAMS = profiler/hcp-link
+profiler_hcp_link_SOURCES = profiler/hcp-link.c profiler/link.h profiler/link-rank.h \
+	profiler/link-end.c profiler/link-exchange.c
+profiler_hcp_link_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
+profiler_hcp_link_LDADD = profiler/libhcptransport.la profiler/libhcpprofiler.la \
+	$(PROFILER_CUDA) $(MPI_LIBS)
 endif

@@ -36,8 +36,8 @@ struct transport_ops {
 struct hcp_transport {
     const struct transport_ops *ops;
     MPI_Comm comm; /* a copy of the ring's: messages never meet others; errors return */
-    int rank, size, before, after; /* in comm */
-    int name_before, name_after;   /* ranks of MPI_COMM_WORLD: what messages say */
+    int rank, size, before, after;     /* in comm */
+    int name, name_before, name_after; /* in MPI_COMM_WORLD: what messages say */
     const hcp_runtime *runtime;
     int32_t ordinal, sm_count;
     double timeout_s;

@@ -227,7 +227,8 @@ void *hcp_mpi_work(void *arg)
     struct hcp_err err = {0};
     /* Naps as short as asked for, not 50 us longer. */
     prctl(PR_SET_TIMERSLACK, 1000ul, 0ul, 0ul, 0ul);
-    int rc = failed_device(m, m->base.runtime->select(m->base.ordinal), "select", &err);
+    int rc = failed_device(m, m->base.runtime->select(m->base.ordinal),
+                           "select the device", &err);
     pthread_mutex_lock(&m->lock);
     for (;;) {
         while (!m->running && !m->quit && rc == HCP_OK)

@@ -62,6 +62,8 @@ static int mpi_open(hcp_transport *t, struct hcp_err *err)
             "%s was started without MPI_THREAD_MULTIPLE, which the mpi transport "
             "needs; use an MPI that has it",
             t->version);
+    if (rc == HCP_OK)
+        rc = failed_device(m, t->runtime->select(t->ordinal), "select the device", err);
     if (rc == HCP_OK && m->staged) {
         int made = t->runtime->stream_create(&m->to_host);
         if (made == HCP_RC_OK)

@@ -87,18 +87,22 @@ static int check_config(const struct hcp_transport_config *c, struct hcp_err *er
     return HCP_OK;
 }
 
-/* Ranks of the neighbours in MPI_COMM_WORLD, which is what users count in. */
-static void name_neighbours(hcp_transport *t)
+/* Ranks in MPI_COMM_WORLD, which is what users count in. */
+static void name_ranks(hcp_transport *t)
 {
     MPI_Group ring, world;
-    int ranks[2] = {t->before, t->after}, names[2];
+    int ranks[3] = {t->rank, t->before, t->after}, names[3];
     MPI_Comm_group(t->comm, &ring);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_translate_ranks(ring, 2, ranks, world, names);
+    MPI_Group_translate_ranks(ring, 3, ranks, world, names);
     MPI_Group_free(&ring);
     MPI_Group_free(&world);
-    t->name_before = names[0] == MPI_UNDEFINED ? ranks[0] : names[0];
-    t->name_after = names[1] == MPI_UNDEFINED ? ranks[1] : names[1];
+    for (int i = 0; i < 3; i++)
+        if (names[i] == MPI_UNDEFINED)
+            names[i] = ranks[i];
+    t->name = names[0];
+    t->name_before = names[1];
+    t->name_after = names[2];
 }
 
 int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport **out,
@@ -129,7 +133,7 @@ int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport 
     t->ordinal = config->ordinal;
     t->sm_count = config->sm_count;
     t->timeout_s = config->timeout_s;
-    name_neighbours(t);
+    name_ranks(t);
     rc = hcp_transport_agree(t, rc, err);
     if (rc == HCP_OK) {
         rc = ops->open(t, err);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The mpi transport between processes of this host.
+# The transports between processes of this host.
 program=${top_builddir:-.}/tests/ring-transport-test
 if ! command -v mpirun >/dev/null 2>&1; then
     echo "1..0 # SKIP mpirun is not installed"
@@ -41,17 +41,31 @@ run() { # RANKS CASE...
         echo "not ok $n - $ranks ranks: $* (status $status)"
 }
 
-run 2 passes 60
-run 3 passes 40
-run 4 passes 30
-run 7 passes 15
-run 1 passes 5
-run 3 refused
-run 2 silent
-run 3 silent
-run 2 untaken
-run 2 cancel
-run 3 mismatch
+run 1 cpu passes 5
+run 2 cpu passes 60
+run 3 cpu passes 40
+run 4 cpu passes 30
+run 7 cpu passes 15
+run 3 cpu refused
+run 2 cpu silent
+run 3 cpu silent
+run 2 cpu untaken
+run 2 cpu cancel
+run 3 cpu mismatch
 # 4 GB of memory: on request.
-[ -z "$HCP_TEST_HUGE" ] || run 2 huge
+[ -z "$HCP_TEST_HUGE" ] || run 2 cpu huge
+run 2 staged passes 30
+run 3 staged passes 20
+HCP_NCCL=${top_builddir:-.}/tests/.libs/fake-nccl.so
+export HCP_NCCL
+if [ -e "$HCP_NCCL" ]; then
+    for ranks in 1 2 3 4 5; do
+        run $ranks nccl passes 20
+    done
+    run 3 nccl shared
+    run 2 nccl silent
+    run 3 nccl silent
+    run 2 nccl untaken
+    run 2 nccl cancel
+fi
 echo "1..$n"

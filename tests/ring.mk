@@ -44,12 +44,17 @@ TRANSPORT_LIBS = profiler/libhcptransport.la
 if HAVE_CUDA
 TRANSPORT_LIBS += kernels/libhcpcuda.a $(CUDA_LIBS)
 endif
+# Without a GPU: fake-gpu stands in for the CUDA library, fake-nccl for NCCL.
 check_PROGRAMS += tests/ring-transport-test
 tests_ring_transport_test_SOURCES = tests/ring-transport-test.c tests/transport-cases.c \
-	tests/transport-cases.h
+	tests/transport-cases.h tests/fake-gpu.c tests/fake-gpu.h
 tests_ring_transport_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
-tests_ring_transport_test_LDADD = $(TRANSPORT_LIBS) $(LIBM)
+tests_ring_transport_test_LDADD = profiler/libhcptransport.la $(LIBM)
 if HAVE_NCCL
+check_LTLIBRARIES += tests/fake-nccl.la
+tests_fake_nccl_la_SOURCES = tests/fake-nccl.c tests/fake-gpu.h
+tests_fake_nccl_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS)
+tests_fake_nccl_la_LDFLAGS = $(plugin_ldflags)
 # One rank a GPU; skips where there are fewer than two.
 check_PROGRAMS += tests/gpu-transport
 TESTS += tests/gpu-transport

@@ -601,6 +601,17 @@ void transport_cases_mismatch(const struct transport_world *w, int64_t bytes,
     small_close(w, &s);
 }
 
+void transport_cases_shared(const struct transport_world *w, int32_t ordinal)
+{
+    struct transport_world one = *w;
+    char why[1200] = "";
+    one.ordinal = ordinal;
+    hcp_transport *t = open_transport(&one, 5, why, sizeof why);
+    all_ok(w, !t && strstr(why, "one rank a GPU: ranks 0 and 1 share GPU-"), why,
+           "two ranks on one GPU: %s", why);
+    hcp_transport_close(t);
+}
+
 /* begin() with these transfers fails with this in its text. */
 static void refuse(const struct transport_world *w, const struct hop *h, int32_t n_steps,
                    const char *text)

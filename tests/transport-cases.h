@@ -24,6 +24,8 @@ void transport_cases_huge(const struct transport_world *w);
 void transport_cases_silent(const struct transport_world *w);  /* the last never begins */
 void transport_cases_untaken(const struct transport_world *w); /* nobody receives */
 void transport_cases_cancel(const struct transport_world *w);
+/* nccl: all ranks on one GPU are refused. */
+void transport_cases_shared(const struct transport_world *w, int32_t ordinal);
 /* Arguments that are refused, and a rank that cannot open. */
 void transport_cases_refused(const struct transport_world *w);
 /* The last rank's first block is delta bytes longer than the plan of rank 0 says. */

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fake-gpu.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "kernels/cuda.h"
+
+struct event {
+    unsigned long recorded, completed; /* numbers of records */
+    double at_ms;
+};
+
+struct job {
+    void (*fn)(void *arg);
+    void *arg;
+    struct job *next;
+};
+
+struct stream {
+    fake_stream base;
+    pthread_t thread;
+    struct job *first, **last;
+    unsigned long queued, worked;
+    int quit;
+};
+
+/* One lock and one condition for all that happens here. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void *work(void *arg)
+{
+    struct stream *s = arg;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (!s->first && !s->quit)
+            pthread_cond_wait(&changed, &lock);
+        struct job *j = s->first;
+        if (!j)
+            break;
+        s->first = j->next;
+        if (!s->first)
+            s->last = &s->first;
+        pthread_mutex_unlock(&lock);
+        if (j->fn)
+            j->fn(j->arg);
+        free(j);
+        pthread_mutex_lock(&lock);
+        s->worked++;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static void call(fake_stream *base, void (*fn)(void *arg), void *arg)
+{
+    struct stream *s = (struct stream *)base;
+    struct job *j = calloc(1, sizeof *j);
+    if (!j)
+        abort();
+    j->fn = fn;
+    j->arg = arg;
+    pthread_mutex_lock(&lock);
+    *s->last = j;
+    s->last = &j->next;
+    s->queued++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static int stream_create(void **out)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return HCP_RC_NO_MEMORY;
+    s->base.call = call;
+    s->last = &s->first;
+    if (pthread_create(&s->thread, NULL, work, s)) {
+        free(s);
+        return HCP_RC_DEVICE;
+    }
+    *out = s;
+    return HCP_RC_OK;
+}
+
+/* Unlike CUDA's, ends after what is queued. */
+static void stream_destroy(void *stream)
+{
+    struct stream *s = stream;
+    if (!s)
+        return;
+    pthread_mutex_lock(&lock);
+    s->quit = 1;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    pthread_join(s->thread, NULL);
+    free(s);
+}
+
+/* NULL is a stream too. */
+static struct stream *stream_of(void *stream)
+{
+    static struct stream *none;
+    if (stream)
+        return stream;
+    if (!none)
+        stream_create((void **)&none);
+    return none;
+}
+
+static int sync_stream(void *stream)
+{
+    struct stream *s = stream_of(stream);
+    pthread_mutex_lock(&lock);
+    for (unsigned long n = s->queued; s->worked < n;)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    return HCP_RC_OK;
+}
+
+struct copy {
+    void *to;
+    const void *from;
+    int64_t bytes;
+    int byte;
+};
+
+static void do_copy(void *arg)
+{
+    struct copy *c = arg;
+    usleep((useconds_t)(rand() % 300)); /* asynchronous enough to be seen */
+    if (c->from)
+        memcpy(c->to, c->from, (size_t)c->bytes);
+    else
+        memset(c->to, c->byte, (size_t)c->bytes);
+    free(c);
+}
+
+static int queue_copy(void *to, const void *from, int byte, int64_t bytes, void *stream)
+{
+    struct copy *c = malloc(sizeof *c);
+    if (!c)
+        return HCP_RC_NO_MEMORY;
+    *c = (struct copy){to, from, bytes, byte};
+    call(&stream_of(stream)->base, do_copy, c);
+    return HCP_RC_OK;
+}
+
+static int copy_async(void *to, const void *from, int64_t bytes, void *stream)
+{
+    return queue_copy(to, from, 0, bytes, stream);
+}
+
+static int copy(void *to, const void *from, int64_t bytes, void *stream)
+{
+    int rc = queue_copy(to, from, 0, bytes, stream);
+    return rc == HCP_RC_OK ? sync_stream(stream) : rc;
+}
+
+static int fill(void *to, int byte, int64_t bytes, void *stream)
+{
+    return queue_copy(to, NULL, byte, bytes, stream);
+}
+
+/* A record or a wait of the n-th one. */
+struct mark {
+    struct event *event;
+    unsigned long n;
+};
+
+static int event_create(void **out)
+{
+    *out = calloc(1, sizeof(struct event));
+    return *out ? HCP_RC_OK : HCP_RC_NO_MEMORY;
+}
+
+static void do_record(void *arg)
+{
+    struct mark *m = arg;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    pthread_mutex_lock(&lock);
+    m->event->completed = m->n;
+    m->event->at_ms = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    free(m);
+}
+
+static void do_wait(void *arg)
+{
+    struct mark *m = arg;
+    pthread_mutex_lock(&lock);
+    while (m->event->completed < m->n)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    free(m);
+}
+
+static int queue_mark(struct event *e, int record, void *stream)
+{
+    struct mark *m = malloc(sizeof *m);
+    if (!m)
+        return HCP_RC_NO_MEMORY;
+    m->event = e;
+    pthread_mutex_lock(&lock);
+    m->n = e->recorded += record != 0;
+    pthread_mutex_unlock(&lock);
+    call(&stream_of(stream)->base, record ? do_record : do_wait, m);
+    return HCP_RC_OK;
+}
+
+static int event_record(void *event, void *stream)
+{
+    return queue_mark(event, 1, stream);
+}
+
+static int event_wait(void *event, void *stream)
+{
+    return queue_mark(event, 0, stream);
+}
+
+static int event_done(void *event, int *done)
+{
+    struct event *e = event;
+    pthread_mutex_lock(&lock);
+    *done = e->completed == e->recorded;
+    pthread_mutex_unlock(&lock);
+    return HCP_RC_OK;
+}
+
+static int event_ms(void *from_, void *to_, double *ms)
+{
+    struct event *from = from_, *to = to_;
+    int done;
+    pthread_mutex_lock(&lock);
+    done = from->completed == from->recorded && from->recorded && to->recorded &&
+           to->completed == to->recorded;
+    *ms = to->at_ms - from->at_ms;
+    pthread_mutex_unlock(&lock);
+    return done ? HCP_RC_OK : HCP_RC_DEVICE;
+}
+
+static int allocate(void **out, int64_t bytes)
+{
+    *out = malloc((size_t)bytes);
+    return *out ? HCP_RC_OK : HCP_RC_NO_MEMORY;
+}
+
+static int select_device(int ordinal)
+{
+    return ordinal >= 0 ? HCP_RC_OK : HCP_RC_INVALID;
+}
+
+static const char *last_error(void)
+{
+    return "";
+}
+
+const hcp_runtime *fake_gpu_runtime(void)
+{
+    static const hcp_runtime runtime = {
+        .kind = HCP_DEVICE_CUDA,
+        .select = select_device,
+        .alloc = allocate,
+        .release = free,
+        .to_device = copy,
+        .to_host = copy,
+        .to_host_async = copy_async,
+        .host_alloc = allocate,
+        .host_release = free,
+        .fill = fill,
+        .stream_create = stream_create,
+        .stream_create_high = stream_create,
+        .stream_destroy = stream_destroy,
+        .sync = sync_stream,
+        .event_create = event_create,
+        .event_destroy = free,
+        .event_record = event_record,
+        .event_wait = event_wait,
+        .event_done = event_done,
+        .event_ms = event_ms,
+        .last_error = last_error,
+    };
+    return &runtime;
+}
+
+/* In place of the one in the CUDA library: a GPU for each ordinal. */
+int hcp_cuda_device(int ordinal, hcp_device_ref *out, hcp_cuda_info *info, char *err,
+                    size_t err_size)
+{
+    (void)out;
+    (void)err;
+    (void)err_size;
+    snprintf(info->uuid, sizeof info->uuid, "GPU-%08d", ordinal);
+    info->sm_count = 132;
+    return HCP_RC_OK;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Both transports between GPUs, one rank a GPU: starts mpirun itself with as many ranks
+ * as there are GPUs unless a launcher has done so.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "kernels/cuda.h"
+#include "tests/transport-cases.h"
+
+static int launched(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE") || getenv("PMIX_RANK");
+}
+
+/* Returns only when there is no mpirun. */
+static void launch(int n)
+{
+    char self[4096], ranks[16];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length < 0)
+        return;
+    self[length] = '\0';
+    snprintf(ranks, sizeof ranks, "%d", n);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    execlp("mpirun", "mpirun", "-np", ranks, self, (char *)NULL);
+}
+
+int main(int argc, char **argv)
+{
+    struct transport_world w = {.comm = MPI_COMM_WORLD};
+    char why[512] = "";
+    int n = 0, level, rank, size;
+    hcp_cuda_device_count(&n, why, sizeof why);
+    if (n < 2) {
+        if (!getenv("OMPI_COMM_WORLD_RANK") ||
+            strcmp(getenv("OMPI_COMM_WORLD_RANK"), "0") == 0)
+            printf("1..0 # SKIP %s\n", *why ? why : "one GPU only");
+        if (!launched())
+            return 0;
+    } else if (!launched()) {
+        launch(n);
+        printf("1..0 # SKIP mpirun is not installed\n");
+        return 0;
+    }
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (n < 2 || size < 2 || size > n) {
+        if (rank == 0 && n >= 2)
+            printf("1..0 # SKIP %d ranks, %d GPUs\n", size, n);
+        MPI_Finalize();
+        return 0;
+    }
+    w.rank = rank;
+    w.size = size;
+    w.runtime = hcp_runtime_cuda();
+    w.ordinal = rank;
+    w.runtime->select(w.ordinal);
+    w.name = "mpi";
+    transport_cases_passes(&w, 30);
+    transport_cases_silent(&w);
+    w.name = "nccl";
+    transport_cases_passes(&w, 60);
+    transport_cases_shared(&w, 0);
+    transport_cases_silent(&w);
+    transport_cases_untaken(&w);
+    transport_cases_cancel(&w);
+    int status = transport_cases_done(&w);
+    MPI_Finalize();
+    return status;
+}
