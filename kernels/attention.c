@@ -34,7 +34,7 @@ struct hcp_attention {
     int64_t empty_rows; /* leading rows that see no key */
     int n_calls;
     attention_call call[2];
-    int64_t needs[N_SCRATCH]; /* bytes */
+    int64_t needs[N_SCRATCH];            /* bytes */
     hcp_attention_scratch own, *scratch; /* own or shared: its pointers may move */
 };
 
@@ -68,8 +68,8 @@ static int check_pitch(const hcp_attn_problem *p, int64_t pitch, char *reason,
         snprintf(reason, size,
                  "lse_pitch %" PRId64 " is below the %" PRId64 " rows of a head", pitch,
                  p->q_len);
-    else if (__builtin_mul_overflow(p->batch * p->heads, pitch, &n) ||
-             n > (int64_t)1 << 56)
+    else if (__builtin_mul_overflow(p->batch * p->heads, pitch, &n) || n > (int64_t)1
+                                                                               << 56)
         snprintf(reason, size, "lse_pitch %" PRId64 ": L has over 2^56 elements", pitch);
     else
         return HCP_RC_OK;
@@ -408,7 +408,8 @@ static int run_call(hcp_attention *a, const attention_call *c, const hcp_attn_ar
         .q = (const char *)args->q + c->row * p->q_stride[2] * hcp_dtype_bytes(p->dtype),
         .k = args->k,
         .v = args->v,
-        .o = c->o_direct ? (float *)args->o + c->row * p->o_stride[2] : a->scratch->at[PART_O],
+        .o = c->o_direct ? (float *)args->o + c->row * p->o_stride[2]
+                         : a->scratch->at[PART_O],
         .lse = l_direct ? lse : a->scratch->at[PART_L],
         .workspace = a->scratch->at[WORKSPACE],
         .q_len = p->q_len,

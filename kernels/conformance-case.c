@@ -59,7 +59,7 @@ static int open_direct(cf_context *c, run_state *s, hcp_conformance_case *out)
         need |= HCP_CAP_DYNAMIC_LEN;
     if (!support.supported || (support.caps & need) != need ||
         (p->dtype != HCP_FP32 && !(support.caps & HCP_CAP_OUT_FP32))) {
-        out->outcome = HCP_REFUSED;
+        out->outcome = HCP_CASE_REFUSED;
         snprintf(out->text, sizeof out->text, "%s",
                  support.supported ? "lengths and diagonal are fixed by the plan"
                                    : support.reason);
@@ -74,7 +74,7 @@ static int open_direct(cf_context *c, run_state *s, hcp_conformance_case *out)
     if (rc)
         cf_fail(out, "plan: %s", hcp_rc_text(rc));
     if (rc == HCP_RC_UNSUPPORTED)
-        out->outcome = HCP_REFUSED;
+        out->outcome = HCP_CASE_REFUSED;
     return HCP_RC_OK;
 }
 
@@ -85,7 +85,7 @@ static int open_step(cf_context *c, run_state *s, hcp_conformance_case *out)
     int rc = hcp_attention_create(c->provider, c->runtime, c->device, &s->spec->problem,
                                   &s->attention, text, sizeof text);
     if (rc == HCP_RC_UNSUPPORTED) {
-        out->outcome = HCP_REFUSED;
+        out->outcome = HCP_CASE_REFUSED;
         snprintf(out->text, sizeof out->text, "%s", text);
         return HCP_RC_OK;
     }
@@ -146,7 +146,7 @@ static int run_once(cf_context *c, run_state *s, hcp_conformance_case *out)
     if (!rc)
         rc = c->runtime->sync(c->stream);
     rc = cf_run_result(c, rc, out);
-    if (rc || out->outcome == HCP_FAILED)
+    if (rc || out->outcome == HCP_CASE_FAILED)
         return rc;
     rc = cf_download(c, &s->o, &o_intact);
     if (!rc)
@@ -288,17 +288,17 @@ static int run_twice(cf_context *c, run_state *s, hcp_conformance_case *out)
 {
     int64_t o_bytes = s->o.bytes, lse_bytes = s->lse.bytes;
     int rc = run_once(c, s, out);
-    if (rc || out->outcome == HCP_FAILED)
+    if (rc || out->outcome == HCP_CASE_FAILED)
         return rc;
     rc = compare(c, s, out);
     memcpy(s->o_first, s->o.host, (size_t)o_bytes);
     memcpy(s->lse_first, s->lse.host, (size_t)lse_bytes);
     check_written(s, out);
-    if (rc || out->outcome == HCP_FAILED)
+    if (rc || out->outcome == HCP_CASE_FAILED)
         return rc;
 
     rc = run_once(c, s, out);
-    if (rc || out->outcome == HCP_FAILED)
+    if (rc || out->outcome == HCP_CASE_FAILED)
         return rc;
     if (s->caps & HCP_CAP_DETERMINISTIC) {
         if (memcmp(s->o_first, s->o.host, (size_t)o_bytes) ||
@@ -336,7 +336,7 @@ static int alloc_case(cf_context *c, run_state *s)
 int cf_run_case(cf_context *c, const cf_spec *spec, hcp_conformance_case *out)
 {
     run_state s = {.spec = spec, .shape = spec->problem};
-    *out = (hcp_conformance_case){.outcome = HCP_PASSED};
+    *out = (hcp_conformance_case){.outcome = HCP_CASE_PASSED};
     cf_name(spec, out->name, sizeof out->name);
     if (spec->direct) {
         s.shape.q_len = spec->run_q;
@@ -344,9 +344,9 @@ int cf_run_case(cf_context *c, const cf_spec *spec, hcp_conformance_case *out)
         s.shape.diag = spec->run_diag;
     }
     int rc = spec->direct ? open_direct(c, &s, out) : open_step(c, &s, out);
-    if (!rc && out->outcome == HCP_PASSED)
+    if (!rc && out->outcome == HCP_CASE_PASSED)
         rc = alloc_case(c, &s);
-    if (!rc && out->outcome == HCP_PASSED)
+    if (!rc && out->outcome == HCP_CASE_PASSED)
         rc = run_twice(c, &s, out);
 
     for (int i = 0; i < 3; i++)

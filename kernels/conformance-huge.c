@@ -76,13 +76,13 @@ int cf_run_huge(cf_context *c, int which, hcp_conformance_case *out)
     int64_t q = HEADS * p.q_len * DIM, kv = HEADS * p.kv_len * DIM,
             rows = HEADS * p.q_len;
     const int64_t bytes[4] = {q * 2, kv * 2, q * 4, rows * 4};
-    *out = (hcp_conformance_case){.outcome = HCP_PASSED};
+    *out = (hcp_conformance_case){.outcome = HCP_CASE_PASSED};
     cf_name(&named, out->name, sizeof out->name);
 
     int rc = hcp_attention_create(c->provider, c->runtime, c->device, &p, &step,
                                   out->text, sizeof out->text);
     if (rc == HCP_RC_UNSUPPORTED || rc == HCP_RC_NO_MEMORY) {
-        out->outcome = HCP_REFUSED;
+        out->outcome = HCP_CASE_REFUSED;
         return HCP_RC_OK;
     }
     if (rc)

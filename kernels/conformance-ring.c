@@ -24,7 +24,7 @@ static int run_block(cf_context *c, const hcp_attn_problem *p, hcp_attn_args *ar
     int rc = hcp_attention_create(c->provider, c->runtime, c->device, p, &step, text,
                                   sizeof text);
     if (rc == HCP_RC_UNSUPPORTED) {
-        out->outcome = HCP_REFUSED;
+        out->outcome = HCP_CASE_REFUSED;
         snprintf(out->text, sizeof out->text, "%s", text);
         return HCP_RC_OK;
     }
@@ -68,7 +68,7 @@ static int run_shard(cf_context *c, ring_state *s, int64_t q0, int64_t q_len,
     for (int64_t at = 0; n < MAX_BLOCKS && lengths[n] >= 0; at += lengths[n++])
         start[n] = at;
     permute(order, n, seed);
-    for (int i = 0; !rc && out->outcome == HCP_PASSED && i < n; i++) {
+    for (int i = 0; !rc && out->outcome == HCP_CASE_PASSED && i < n; i++) {
         int64_t k0 = start[order[i]];
         hcp_attn_problem p = *whole;
         p.q_len = q_len;
@@ -160,7 +160,7 @@ int cf_run_ring(cf_context *c, const cf_ring *ring, hcp_conformance_case *out)
     int64_t rows = p->batch * p->heads * p->q_len;
     int64_t o = cf_extent(p->o_stride, p->batch, p->heads, p->q_len, p->head_dim) * 4;
     int intact[4] = {1, 1, 1, 1};
-    *out = (hcp_conformance_case){.outcome = HCP_PASSED};
+    *out = (hcp_conformance_case){.outcome = HCP_CASE_PASSED};
     cf_name(&named, out->name, sizeof out->name);
 
     int rc = cf_make_inputs(c, p, CF_NORMAL, 5, s.qkv);
@@ -182,14 +182,15 @@ int cf_run_ring(cf_context *c, const cf_ring *ring, hcp_conformance_case *out)
     if (!rc)
         rc = run_block(c, p, &args, out);
     int64_t q0 = 0;
-    for (int r = 0; !rc && out->outcome == HCP_PASSED && ring->q_lengths[r] >= 0; r++) {
+    for (int r = 0; !rc && out->outcome == HCP_CASE_PASSED && ring->q_lengths[r] >= 0;
+         r++) {
         rc = run_shard(c, &s, q0, ring->q_lengths[r],
                        ring->order ? ring->order + (uint64_t)r : 0, out);
         q0 += ring->q_lengths[r];
     }
     for (int i = 0; !rc && i < 4; i++)
         rc = cf_download(c, result[i], &intact[i]);
-    if (!rc && out->outcome == HCP_PASSED) {
+    if (!rc && out->outcome == HCP_CASE_PASSED) {
         if (!intact[0] || !intact[1])
             cf_fail(out, "writes outside O or L");
         rc = compare(c, &s, out);

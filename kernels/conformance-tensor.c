@@ -203,13 +203,13 @@ void cf_name(const cf_spec *spec, char *text, size_t size)
 
 void cf_fail(hcp_conformance_case *out, const char *format, ...)
 {
-    if (out->outcome == HCP_FAILED)
+    if (out->outcome == HCP_CASE_FAILED)
         return;
     va_list ap;
     va_start(ap, format);
     vsnprintf(out->text, sizeof out->text, format, ap);
     va_end(ap);
-    out->outcome = HCP_FAILED;
+    out->outcome = HCP_CASE_FAILED;
 }
 
 int cf_run_result(cf_context *c, int rc, hcp_conformance_case *out)

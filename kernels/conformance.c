@@ -81,9 +81,9 @@ static void count(run_all *a, const hcp_conformance_case *r, int32_t dtype)
 {
     hcp_conformance_summary *s = a->summary;
     a->rotation++;
-    if (r->outcome == HCP_PASSED)
+    if (r->outcome == HCP_CASE_PASSED)
         s->passed++;
-    else if (r->outcome == HCP_REFUSED)
+    else if (r->outcome == HCP_CASE_REFUSED)
         s->refused++;
     else if (s->failed++ == 0)
         snprintf(s->first_failure, sizeof s->first_failure, "%s: %s", r->name, r->text);

@@ -37,9 +37,9 @@ enum {
 };
 
 typedef enum hcp_outcome {
-    HCP_PASSED = 0,
-    HCP_REFUSED = 1, /* the provider says that it does not do this; why is in text */
-    HCP_FAILED = 2
+    HCP_CASE_PASSED = 0,
+    HCP_CASE_REFUSED = 1, /* the provider says that it does not do this; why is in text */
+    HCP_CASE_FAILED = 2
 } hcp_outcome;
 
 typedef struct hcp_conformance_case {

@@ -30,7 +30,7 @@ static int check_class(const hcp_provider *provider, const hcp_runtime *runtime,
             snprintf(why, why_size, "conformance could not run: %s", err);
             return -1;
         }
-        if (c.outcome != HCP_PASSED) {
+        if (c.outcome != HCP_CASE_PASSED) {
             snprintf(why, why_size, "%s: %s", c.name, c.text);
             return -1;
         }

@@ -44,13 +44,14 @@ static int refused_late;
 static void report(const hcp_conformance_case *c, void *user)
 {
     const char *provider = user;
-    refused_late += c->outcome == HCP_REFUSED && strstr(c->text, "cannot plan") != NULL;
-    if (c->outcome == HCP_REFUSED)
+    refused_late +=
+        c->outcome == HCP_CASE_REFUSED && strstr(c->text, "cannot plan") != NULL;
+    if (c->outcome == HCP_CASE_REFUSED)
         ok(1, "%s: %s # SKIP %s", provider, c->name, c->text);
     else
-        ok(c->outcome == HCP_PASSED, "%s: %s (O %.2e, L %.2f of its bound, %lld rows) %s",
-           provider, c->name, c->o_error, c->lse_error, (long long)c->rows_compared,
-           c->text);
+        ok(c->outcome == HCP_CASE_PASSED,
+           "%s: %s (O %.2e, L %.2f of its bound, %lld rows) %s", provider, c->name,
+           c->o_error, c->lse_error, (long long)c->rows_compared, c->text);
 }
 
 static void conform(const hcp_provider *provider, int level)

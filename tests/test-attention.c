@@ -361,8 +361,8 @@ static void steps_share_scratch(void **unused)
     (void)unused;
     static const int64_t ranges[][5] = {
         {4, 12, TOKENS}, {3, 4, 6, 17, TOKENS}, {TOKENS - 1, TOKENS}, {TOKENS}};
-    static const hcp_fault habits[] = {FAULT_NONE,   HABIT_LOG2, HABIT_PARTIAL,
-                                       HABIT_CORNER, HABIT_HALF, HABIT_ALL,
+    static const hcp_fault habits[] = {FAULT_NONE,     HABIT_LOG2, HABIT_PARTIAL,
+                                       HABIT_CORNER,   HABIT_HALF, HABIT_ALL,
                                        HABIT_WORKSPACE};
     for (size_t h = 0; h < sizeof habits / sizeof *habits; h++)
         for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++)
@@ -441,8 +441,8 @@ static void scratch_that_cannot_grow(void **unused)
     options.scratch = scratch;
     for (int left = 0; left < 2; left++) {
         allocations_left = left;
-        assert_int_equal(hcp_attention_create_with(&provider, &runtime, &cpu, &p, &options,
-                                                   &large, err, sizeof err),
+        assert_int_equal(hcp_attention_create_with(&provider, &runtime, &cpu, &p,
+                                                   &options, &large, err, sizeof err),
                          HCP_RC_NO_MEMORY);
         assert_non_null(strstr(err, "no scratch memory"));
         assert_null(large);

@@ -67,7 +67,7 @@ int __wrap_posix_memalign(void **out, size_t align, size_t n)
 static void report(const hcp_conformance_case *r, void *user)
 {
     (void)user;
-    if (r->outcome == HCP_FAILED)
+    if (r->outcome == HCP_CASE_FAILED)
         print_message("# %s: %s\n", r->name, r->text);
 }
 
@@ -441,7 +441,7 @@ static void broken_providers_are_not_believed(void **state)
         assert_int_equal(hcp_conformance_problem(&p, hcp_runtime_cpu(), &cpu, &problem,
                                                  &r, err, sizeof err),
                          HCP_RC_OK);
-        assert_int_equal(r.outcome, i == CODE ? HCP_FAILED : HCP_REFUSED);
+        assert_int_equal(r.outcome, i == CODE ? HCP_CASE_FAILED : HCP_CASE_REFUSED);
     }
     broken = CAPS; /* masked rows, then rows that see all: both must be able */
     problem.q_len = 12;
@@ -488,14 +488,14 @@ static void a_single_problem_is_checked(void **state)
     assert_int_equal(hcp_conformance_problem(hcp_provider_cpu(), hcp_runtime_cpu(), &cpu,
                                              &p, &r, err, sizeof err),
                      HCP_RC_OK);
-    assert_int_equal(r.outcome, HCP_PASSED);
+    assert_int_equal(r.outcome, HCP_CASE_PASSED);
     assert_int_equal(r.rows_compared, 24);
     assert_string_equal(r.name, "fp32 4/2 d8 6x9 diag 2");
     assert_int_equal(hcp_conformance_problem(hcp_faulty_provider(FAULT_LSE),
                                              hcp_runtime_cpu(), &cpu, &p, &r, err,
                                              sizeof err),
                      HCP_RC_OK);
-    assert_int_equal(r.outcome, HCP_FAILED);
+    assert_int_equal(r.outcome, HCP_CASE_FAILED);
     assert_non_null(strstr(r.text, "L is "));
 }
 
