@@ -32,6 +32,7 @@ static void fill_ranks(const struct ring_program *p, const struct ring_result *r
         const struct ring_peer *peer = &p->peers[k];
         struct hcp_ring_rank_row *row = &ranks[k];
 
+        hcp_ring_rank_init(row);
         COPY(row->device, peer->device);
         COPY(row->limit, planned->limit);
         COPY(row->uuid, peer->uuid);
@@ -70,7 +71,7 @@ static void fill_run(const struct ring_program *p, const struct ring_result *r,
     row->kv_heads = plan->shape.kv_heads;
     row->head_dim = plan->shape.head_dim;
     row->seq_len = plan->seq_len;
-    row->tile = plan->tile;
+    row->tile = plan->tile > 0 ? plan->tile : -1;
     row->stripes = plan->stripes;
     row->buffers = r->buffers;
     row->sub_blocks = r->sub_blocks;
