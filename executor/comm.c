@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "db/parse.h"
 #include "profiler/limiter.h"
+#include "profiler/mpirun.h"
 
 static int fail_mpi(struct hcp_err *err, const char *call, int code)
 {
@@ -19,6 +20,7 @@ int ring_comm_open(int *argc, char ***argv, struct ring_comm *out, struct hcp_er
 {
     static const char *const levels[] = {"single", "funneled"};
     struct ring_comm c = {.world = MPI_COMM_NULL, .host = MPI_COMM_NULL};
+    hcp_mpi_prepare();
     int rc = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &c.thread_level);
     if (rc != MPI_SUCCESS)
         return fail_mpi(err, "MPI_Init_thread", rc);

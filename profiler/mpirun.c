@@ -151,7 +151,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct hcp_mpirun *to,
     va_end(args);
 }
 
-/* Sets an MCA parameter unless the user has; why is what the note says. */
+/* Sets an MCA parameter unless the user has; why is for the note (to NULL: no note). */
 static void set_mca(const char *name, const char *value, const char *why,
                     struct hcp_mpirun *to)
 {
@@ -159,7 +159,26 @@ static void set_mca(const char *name, const char *value, const char *why,
     snprintf(variable, sizeof variable, "OMPI_MCA_%s", name);
     if (getenv(variable) || setenv(variable, value, 1) != 0)
         return;
-    note(to, ", %s=%s (%s)", variable, value, why);
+    if (to)
+        note(to, ", %s=%s (%s)", variable, value, why);
+}
+
+static void copy_twice_if_needed(int major_version, struct hcp_mpirun *to)
+{
+    const char *why = "this container forbids reading another process's memory";
+    if (can_read_memory())
+        return;
+    if (major_version >= 5)
+        set_mca("smsc", "^cma", why, to);
+    else
+        set_mca("btl_vader_single_copy_mechanism", "none", why, to);
+}
+
+void hcp_mpi_prepare(void)
+{
+#ifdef OMPI_MAJOR_VERSION
+    copy_twice_if_needed(OMPI_MAJOR_VERSION, NULL);
+#endif
 }
 
 static int cores(void)
@@ -193,13 +212,7 @@ static void openmpi_arguments(int n, const char *version, struct hcp_mpirun *to)
     }
     if (n > n_cores)
         set_mca("mpi_yield_when_idle", "1", "waiting ranks leave their core", to);
-    if (!can_read_memory()) {
-        const char *why = "this container forbids reading another process's memory";
-        if (atoi(number) >= 5)
-            set_mca("smsc", "^cma", why, to);
-        else
-            set_mca("btl_vader_single_copy_mechanism", "none", why, to);
-    }
+    copy_twice_if_needed(atoi(number), to);
 }
 
 int hcp_mpirun_prepare(int n, const char *program, struct hcp_mpirun *out,

@@ -10,6 +10,11 @@
  * where the launcher does not say. */
 int hcp_mpi_launched(int *rank, int *size);
 
+/* Before MPI_Init, however the process was started: where processes may not read each
+ * other's memory (containers), Open MPI is told to copy through shared memory, or it
+ * complains about every large message. Leaves what the user has set. */
+void hcp_mpi_prepare(void);
+
 /* The beginning of a command line: args[0 .. n) go before the program's. */
 struct hcp_mpirun {
     const char *args[12];

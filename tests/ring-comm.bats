@@ -263,6 +263,21 @@ fake_mps() {
     [ "$(sort <<<"$output" | tr '\n' '|')" = "0: 0 |1: 0 |" ]
 }
 
+@test "a container that forbids reading other processes' memory: no complaints" {
+    unset OMPI_MCA_btl_vader_single_copy_mechanism
+    mpirun --version | grep -q "Open MPI" || skip "not Open MPI"
+    run "$prog" forbid true
+    [ "$status" -ne 77 ] || skip "no seccomp here"
+    for launch in "mpirun -np 2 $prog" "$prog --local 2"; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr timeout 60 "$prog" forbid $launch exchange
+        [ "$status" -eq 0 ]
+        [ "$(sort <<<"$output" | tr '\n' '|')" = "0: bb|1: aa|" ]
+        [[ "$stderr" != *Read* && "$stderr" != *errno* ]]
+    done
+    [[ "$stderr" == *"(this container forbids reading another process's memory)"* ]]
+}
+
 @test "--local: an mpirun that is missing or belongs to another library" {
     HCP_MPIRUN=/nonexistent/mpirun run --separate-stderr "$prog" --local 2 all-ok
     [ "$status" -eq 1 ]

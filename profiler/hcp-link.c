@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two ranks of hcp-profile link; link.h says what they are told and what they say.
+ */
+#include "config.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "db/cli.h"
+#include "profiler/link-rank.h"
+#include "profiler/mpirun.h"
+
+#define TIMEOUT_S 60.0
+
+enum { ARGUMENTS = 1 + 5 + 2 * 4 };
+
+struct rank {
+    int rank;
+    const char *transport, *pipe_dir, *log_dir;
+    struct hcp_link_end end[2];
+    struct link_size sizes[HCP_LINK_SIZES];
+    size_t n_sizes;
+    double budget_s;
+    struct link_keeper keeper;
+    struct link_identity ends[2];
+};
+
+/* One line for hcp-profile, at once. */
+static void say(json_t *line)
+{
+    hcp_json_print(line, stdout);
+    fflush(stdout);
+}
+
+static void say_error(const char *text)
+{
+    json_t *line = json_object();
+    json_object_set_new(line, "error", json_string(text));
+    say(line);
+}
+
+static void say_visit(int visit, int visits)
+{
+    json_t *line = json_object();
+    json_object_set_new(line, "visit", json_integer(visit));
+    json_object_set_new(line, "visits", json_integer(visits));
+    say(line);
+}
+
+static void say_ends(const struct rank *r, const char *version)
+{
+    json_t *line = json_object(), *ends = json_array();
+    for (int i = 0; i < 2; i++) {
+        const struct link_identity *e = &r->ends[i];
+        json_t *end = json_object();
+        json_object_set_new(end, "host", json_string(e->host));
+        json_object_set_new(end, "device", json_string(e->device));
+        json_object_set_new(end, "name", json_string(e->name));
+        json_object_set_new(end, "uuid", json_string(e->uuid));
+        json_object_set_new(end, "sm_seen", json_integer(e->sm_seen));
+        json_object_set_new(end, "sm_count", json_integer(e->sm_count));
+        json_array_append_new(ends, end);
+    }
+    json_object_set_new(line, "ends", ends);
+    json_object_set_new(line, "version", json_string(version));
+    say(line);
+}
+
+static void say_sizes(const struct rank *r)
+{
+    for (size_t i = 0; i < r->n_sizes; i++) {
+        const struct link_size *s = &r->sizes[i];
+        if (s->n == 0)
+            continue;
+        json_t *line = json_object(), *ms = json_array();
+        for (int k = 0; k < s->n; k++)
+            json_array_append_new(ms, json_real(s->ms[k]));
+        json_object_set_new(line, "bytes", json_integer(s->bytes));
+        json_object_set_new(line, "repeats", json_integer(s->repeats));
+        json_object_set_new(line, "ms", ms);
+        say(line);
+    }
+    json_t *line = json_object();
+    json_object_set_new(line, "done", json_true());
+    say(line);
+}
+
+/* "-" is the empty word. */
+static const char *word(const char *text)
+{
+    return strcmp(text, "-") == 0 ? "" : text;
+}
+
+static int parse_sizes(const char *text, struct rank *r, struct hcp_err *err)
+{
+    for (const char *at = text;; at++) {
+        char item[24];
+        size_t len = strcspn(at, ",");
+        snprintf(item, sizeof item, "%.*s", (int)(len < 23 ? len : 23), at);
+        if (r->n_sizes == HCP_LINK_SIZES)
+            return hcp_fail(err, HCP_USAGE, "more than %d sizes", HCP_LINK_SIZES);
+        int rc = hcp_parse_int(item, "size", 1, INT64_MAX / 4,
+                               &r->sizes[r->n_sizes].bytes, err);
+        if (rc != HCP_OK)
+            return rc;
+        r->n_sizes++;
+        at += len;
+        if (!*at)
+            return HCP_OK;
+    }
+}
+
+static int parse(int argc, char **argv, struct rank *r, struct hcp_err *err)
+{
+    int size;
+    if (argc != ARGUMENTS || !hcp_mpi_launched(&r->rank, &size))
+        return hcp_fail(err, HCP_USAGE, "is started by 'hcp-profile link'");
+    if (r->rank < 0 || r->rank > 1)
+        return hcp_fail(err, HCP_FAILED,
+                        "the launcher does not say which of two ranks this is; start it "
+                        "with mpirun -np 2 or srun -n 2");
+    r->transport = argv[1];
+    r->pipe_dir = word(argv[4]);
+    r->log_dir = word(argv[5]);
+    int rc = parse_sizes(argv[2], r, err);
+    r->budget_s = INFINITY;
+    if (rc == HCP_OK && *word(argv[3]))
+        rc = hcp_parse_double(argv[3], &r->budget_s, err);
+    for (int i = 0; i < 2 && rc == HCP_OK; i++) {
+        struct hcp_link_end *e = &r->end[i];
+        char **a = argv + 6 + 4 * i;
+        int64_t sms = 0;
+        snprintf(e->spec, sizeof e->spec, "%s", a[0]);
+        snprintf(e->limit, sizeof e->limit, "%s", word(a[1]));
+        snprintf(e->uuid, sizeof e->uuid, "%s", word(a[2]));
+        if (*word(a[3]))
+            rc = hcp_parse_int(a[3], "SMs", 0, INT32_MAX, &sms, err);
+        e->sm_count = (int32_t)sms;
+    }
+    return rc;
+}
+
+/* Collective: 0 if all is well on both ranks; else rank 0 says what is not, once. */
+static int anyone_failed(struct rank *r, int rc, const struct hcp_err *err)
+{
+    struct link_identity *mine = &r->ends[r->rank];
+    mine->failed = rc != HCP_OK;
+    if (rc != HCP_OK)
+        memcpy(mine->error, err->text, sizeof mine->error);
+    struct link_identity sent = *mine;
+    MPI_Allgather(&sent, sizeof sent, MPI_BYTE, r->ends, sizeof sent, MPI_BYTE,
+                  MPI_COMM_WORLD);
+    for (int i = 0; i < 2; i++) {
+        char text[1200];
+        if (!r->ends[i].failed)
+            continue;
+        snprintf(text, sizeof text, "rank %d (%s%s%s): %s", i, r->end[i].spec,
+                 *r->ends[i].host ? ", " : "", r->ends[i].host, r->ends[i].error);
+        if (r->rank == 0)
+            say_error(text);
+        return 1;
+    }
+    return 0;
+}
+
+static int throttled(const struct hcp_link_end *end)
+{
+    char kind[8] = "";
+    int32_t value = 100;
+    hcp_parse_limit(end->limit, kind, &value, NULL);
+    return strcmp(kind, "cpu") == 0 && value < 100;
+}
+
+/* Between the start and the end of MPI. Only a failure between two transfers ends here
+ * with both ranks; one within them ends both at once. */
+static void measure(struct rank *r, int rc, struct hcp_err *err)
+{
+    struct link_plan plan = {.comm = MPI_COMM_WORLD,
+                             .rank = r->rank,
+                             .throttled = throttled(&r->end[0]) || throttled(&r->end[1]),
+                             .budget_s = r->budget_s,
+                             .sizes = r->sizes,
+                             .n = r->n_sizes,
+                             .visiting = say_visit};
+    struct link_identity *mine = &r->ends[r->rank];
+    struct hcp_transport_config config = {
+        .name = r->transport, .comm = MPI_COMM_WORLD, .timeout_s = TIMEOUT_S};
+    if (rc == HCP_OK)
+        rc = link_end_open(&r->end[r->rank], r->pipe_dir, r->log_dir, &plan.runtime,
+                           &config.ordinal, mine, err);
+    if (anyone_failed(r, rc, err))
+        return;
+    config.runtime = plan.runtime;
+    config.sm_count = mine->sm_seen;
+    rc = hcp_transport_open(&config, &plan.transport, err);
+    if (anyone_failed(r, rc, err))
+        return;
+    if (r->rank == 0)
+        say_ends(r, hcp_transport_version(plan.transport));
+    rc = link_keeper_start(&r->keeper, &r->end[r->rank], err);
+    if (anyone_failed(r, rc, err))
+        return;
+    rc = link_measure(&plan, err);
+    if (rc != HCP_OK) {
+        fprintf(stderr, "hcp-link: rank %d (%s, %s): %s\n", r->rank, r->end[r->rank].spec,
+                mine->host, err->text);
+        fflush(NULL);
+        MPI_Abort(MPI_COMM_WORLD, HCP_FAILED);
+    }
+    rc = link_keeper_check(&r->keeper, err);
+    if (anyone_failed(r, rc, err))
+        return;
+    hcp_transport_close(plan.transport);
+    if (r->rank == 0)
+        say_sizes(r);
+}
+
+int main(int argc, char **argv)
+{
+    static struct rank r;
+    struct hcp_err err = {0};
+    int level, rank, size;
+    hcp_cli_set_name("hcp-link");
+    int rc = parse(argc, argv, &r, &err);
+    if (rc != HCP_OK)
+        return hcp_cli_report(&err);
+    rc = link_end_begin(&r.end[r.rank], r.pipe_dir, r.log_dir, &r.keeper, &err);
+    hcp_mpi_prepare();
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size != 2 || rank != r.rank) {
+        fprintf(stderr,
+                "hcp-link: rank %d of %d, started as rank %d of 2: the launcher belongs "
+                "to another MPI, or started more than two\n",
+                rank, size, r.rank);
+        MPI_Abort(MPI_COMM_WORLD, HCP_FAILED);
+    }
+    measure(&r, rc, &err);
+    MPI_Finalize();
+    return HCP_OK;
+}
