@@ -69,7 +69,9 @@ dist_check_SCRIPTS += tests/ring-transport.sh
 TESTS += tests/ring-transport.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats
+ring_scripts = tests/ring-verify.bats tests/ring-study.bats
 EXTRA_DIST += tests/ring-lib.bash
+# Studies that are run by hand, on GPUs; ring-study.bats runs them small.
+EXTRA_DIST += tests/study.sh tests/reproduce.sh tests/ring-table.sh tests/ring-table.awk
 dist_check_SCRIPTS += $(ring_scripts)
 TESTS += $(ring_scripts)

@@ -1,0 +1,64 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2016 # bats sets these; backquotes are text
+# reproduce.sh and ring-table.sh on CPU ranks: everything but the numbers. The profile is
+# a synthetic machine's with this CPU's name, so nothing has to be measured first.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    [ -x "$top_builddir/executor/hcp-ring" ] || skip "built without MPI"
+    command -v mpirun >/dev/null || skip "mpirun is not installed"
+    slug=$(hcp-profile devices 2>/dev/null | awk '$1 == "cpu" { print $2; exit }')
+    [ -n "$slug" ]
+    hcp-profile run --db p.db --limits cpu:100,cpu:50 --heads 2 --kv-heads 1 \
+        --head-dim 64 --dtype fp32 --q-lens 16,64,256 --kv-lens 16,64,256 \
+        --causal-lens 16,64,256 >/dev/null 2>&1 \
+        --device "synthetic:name=$slug,tile_q=1,tile_kv=1,a=5e-6,b=0,c=0,f=0"
+}
+
+study() { # SCRIPT OPTIONS...
+    local script=$1
+    shift
+    sh "$top_srcdir/tests/$script" --device cpu --db p.db --output out --repeats 3 "$@" \
+        -- --provider cpu-blas --warm-up 0
+}
+
+@test "reproduce.sh: three files, a level that fails, and the same command again" {
+    run -1 --separate-stderr study reproduce.sh --levels 50,30 --lengths 192,256
+    [[ $stderr == *"level 30 failed"* ]]
+    for figure in makespan speedup prediction; do
+        [ "$(grep -c '^50,' out/$figure.csv)" -eq 10 ]
+        [ "$(grep -c '^[^#l5]' out/$figure.csv)" -eq 0 ]
+        grep -q '^# hcp-ring .*, kernel cpu-blas, transport mpi' out/$figure.csv
+    done
+    [ "$(grep -c '^50,192,even,1.000$' out/speedup.csv)" -eq 1 ]
+    awk -F, '/^50,/ && !($4 > 0 && $5 <= $4 && $4 <= $6) { exit 1 }' out/makespan.csv
+    # What the plan gives rank 1, from the measured time and the error.
+    awk -F, '/^50,/ { ratio = $4 / $5 }
+        /^50,/ && ($7 <= 0 || $7 >= $2) { exit 1 }
+        /^50,/ && (ratio - 1 - $6 / 100) ^ 2 > 4e-4 * ratio ^ 2 { exit 1 }' \
+        out/prediction.csv
+    cp out/level-50.txt kept
+    run -1 study reproduce.sh --levels 50,30 --lengths 192,256
+    cmp kept out/level-50.txt
+    run -2 study reproduce.sh --levels 50 --lengths 192
+}
+
+@test "ring-table.sh: every strategy, one rank alone and the best found" {
+    study ring-table.sh --limits 100/50,50/100 --lengths 256 \
+        --cases full/contiguous,causal/zigzag
+    for strategy in even nominal proportional lut poly best 'one alone' 'best found'; do
+        [ "$(grep -c "^| [150/]* *| *256 |.* | $strategy *|" out/table.md)" -eq 4 ]
+    done
+    [ "$(grep -c '| one alone  *| 256/0 ' out/table.md)" -eq 2 ]
+    [ "$(grep -c '| one alone  *| 0/256 ' out/table.md)" -eq 2 ]
+    # Nothing is faster than the best found, which is in the table once a group.
+    awk -F'|' '$6 ~ /best found/ { n++; if ($13 != 1) exit 1 }
+        $13 ~ /^ *[0-9]/ && $13 < 1 { exit 1 } END { exit n != 4 }' out/table.md
+    grep -q '^- Prediction error, all ' out/table.md
+    grep -q '^- `best` / best found at 256 tokens: largest [0-9.]* (.*), of 4$' \
+        out/table.md
+    grep -q '^- `best` over 1.02 times .*: [0-4] of 4$' out/table.md
+}
