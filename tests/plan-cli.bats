@@ -299,7 +299,7 @@ less_equal() { # A B SLACK
     command -v sqlite3 || skip "no sqlite3 program"
     run hcp-plan split --ranks "$R" --seq-len 64K --link nccl
     [ "$status" -eq 3 ]
-    [[ "$output" == *"never measured"*"hcp-profile link --db h.db --devices nvidia-h200@mps:100,nvidia-h200@mps:10 --transport nccl"* ]]
+    [[ "$output" == *"never measured"*"hcp-profile link --db h.db --limits mps:100/mps:10 --transport nccl"* ]]
     run hcp-plan split --ranks "$R" --seq-len 64K --link smoke
     [ "$status" -eq 2 ]
     [[ "$output" == *"expected nccl or mpi"* ]]
