@@ -81,8 +81,9 @@ END {
     print ""
     print "measured_ms: median over passes of the slowest rank; interval_ms: its 95 %"
     print "interval; error_% = 100 (predicted / measured - 1); even/this: gain over the"
-    print "even split; this/best: measured / measured of the best split found; bound/this:"
-    print "bound / measured. One alone: the whole sequence on the rank with the larger limit."
+    print "even split; this/best: measured / measured of the best split found;"
+    print "bound/this: bound / measured. One alone: the whole sequence on the rank with the"
+    print "larger limit."
     print ""
     if (n_all)
         printf "- Prediction error, all %d splits: mean %.1f %%, " \

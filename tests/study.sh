@@ -221,7 +221,8 @@ ring_rows() { # TAG NAME
 # Where the numbers come from, as lines that begin with "# ".
 provenance() {
     means=$(cat "$output"/*.txt "$output"/*.partial 2>/dev/null |
-        sed -n 's/^\([a-z]* ([^)]*)\), kernel \(.*\)/kernel \2, transport \1/p' | sort | uniq -c | sort -rn | sed 's/^ *[0-9]* //; q')
+        sed -n 's/^\([a-z]* ([^)]*)\), kernel \(.*\)/kernel \2, transport \1/p' |
+        sort | uniq -c | sort -rn | sed 's/^ *[0-9]* //; q')
     cat <<TEXT
 # device: $described
 # $(hcp-ring --version), ${means:-nothing was measured}
