@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,27 +80,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-/* "90" "90s" "1.5m" "2h" -> seconds. */
-static int parse_duration(const char *text, const char *option, double *out,
-                          struct hcp_err *err)
-{
-    char number[32];
-    size_t n = strlen(text);
-    double unit = 1;
-    if (n > 1 && n < sizeof number && strchr("smh", text[n - 1])) {
-        unit = text[n - 1] == 'h' ? 3600 : text[n - 1] == 'm' ? 60 : 1;
-        n--;
-    }
-    struct hcp_err why;
-    snprintf(number, sizeof number, "%.*s", (int)n, text);
-    if (n >= sizeof number || hcp_parse_double(number, out, &why) != HCP_OK ||
-        !(*out > 0) || *out > 1e6)
-        return hcp_fail(err, HCP_USAGE, "%s '%s' is not a time; write 90s, 5m or 1h",
-                        option, text);
-    *out *= unit;
-    return HCP_OK;
-}
-
 /* Limits in full, or bare percentages. */
 static int parse_limits(const char *text, const char *option, int bare,
                         struct hcp_limit_list *list, struct hcp_err *err)
@@ -177,11 +155,11 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         snprintf(r->provider, sizeof r->provider, "%s", arg);
         return hcp_parse_slug(arg, "--provider", sizeof r->provider, err);
     case OPT_BUDGET:
-        return parse_duration(arg, "--time-budget", &r->time_budget_s, err);
+        return hcp_parse_duration(arg, "--time-budget", &r->time_budget_s, err);
     case OPT_MAX_CELL:
-        return parse_duration(arg, "--max-cell-time", &r->max_cell_s, err);
+        return hcp_parse_duration(arg, "--max-cell-time", &r->max_cell_s, err);
     case OPT_WARM_UP:
-        return parse_duration(arg, "--warm-up", &r->warmup_s, err);
+        return hcp_parse_duration(arg, "--warm-up", &r->warmup_s, err);
     case OPT_SEED:
         return hcp_parse_int(arg, "--seed", 0, INT64_MAX, &r->seed, err);
     case 'n':
@@ -218,22 +196,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (rc != HCP_OK)
         argp_error(state, "%s", err.text);
     return 0;
-}
-
-static void on_signal(int number)
-{
-    (void)number;
-    hcp_worker_stop = 1;
-}
-
-/* A second Ctrl-C ends the program at once: workers and the MPS guard notice. */
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-    signal(SIGPIPE, SIG_IGN);
 }
 
 static void print_cells(const struct hcp_sweep *run, hcp_table *table)
@@ -478,7 +440,7 @@ int cmd_run(int argc, char **argv)
     int rc = a.device ? hcp_device_ops_of(a.device, &ops, &err) : HCP_OK;
     if (rc != HCP_OK)
         return hcp_cli_report(&err);
-    catch_signals();
+    hcp_worker_catch_signals();
     struct session session = {.args = &a, .deadline_s = INFINITY};
     if (!isnan(a.run.time_budget_s))
         session.deadline_s = hcp_now_s() + a.run.time_budget_s;

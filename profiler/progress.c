@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "db/parse.h"
 
 void hcp_progress_init(struct hcp_progress *progress)
 {
@@ -72,4 +73,24 @@ void hcp_waiting_begin(void)
 void hcp_waiting_end(void)
 {
     alarm(0);
+}
+
+int hcp_parse_duration(const char *text, const char *option, double *out,
+                       struct hcp_err *err)
+{
+    char number[32];
+    size_t n = strlen(text);
+    double unit = 1;
+    if (n > 1 && n < sizeof number && strchr("smh", text[n - 1])) {
+        unit = text[n - 1] == 'h' ? 3600 : text[n - 1] == 'm' ? 60 : 1;
+        n--;
+    }
+    struct hcp_err why;
+    snprintf(number, sizeof number, "%.*s", (int)n, text);
+    if (n >= sizeof number || hcp_parse_double(number, out, &why) != HCP_OK ||
+        !(*out > 0) || *out > 1e6)
+        return hcp_fail(err, HCP_USAGE, "%s '%s' is not a time; write 90s, 5m or 1h",
+                        option, text);
+    *out *= unit;
+    return HCP_OK;
 }

@@ -5,6 +5,7 @@
  */
 #ifndef HCP_PROGRESS_H
 #define HCP_PROGRESS_H
+#include "db/error.h"
 
 struct hcp_progress {
     int active; /* stderr is a terminal */
@@ -25,5 +26,9 @@ void hcp_waiting_end(void);
 
 /* "45 s" "3 min 20 s" "1 h 5 min" into text[24]; returns text. */
 char *hcp_format_duration(double seconds, char text[24]);
+/* "90" "90s" "1.5m" "2h" -> seconds. HCP_USAGE, with the option's name, for anything
+ * else. */
+int hcp_parse_duration(const char *text, const char *option, double *out,
+                       struct hcp_err *err);
 
 #endif

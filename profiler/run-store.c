@@ -18,6 +18,21 @@ static void utc_now(char text[24], const char *format)
     strftime(text, 24, format, &tm);
 }
 
+void hcp_run_now(char text[24])
+{
+    utc_now(text, "%Y-%m-%dT%H:%M:%SZ");
+}
+
+void hcp_run_new_uid(char uid[40])
+{
+    uint32_t random = 0;
+    char stamp[24];
+    utc_now(stamp, "%Y%m%dT%H%M%SZ");
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        random = (uint32_t)getpid();
+    snprintf(uid, 40, "%s-%08x", stamp, random);
+}
+
 struct resume {
     struct hcp_sweep *run;
     struct hcp_level *level; /* of the filter */
@@ -77,15 +92,10 @@ static int visit_finish(const struct hcp_finish_row *row, void *ctx)
 
 int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err)
 {
-    uint32_t random = 0;
-    char stamp[24];
     run->db = db;
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         strcpy(run->host, "unknown");
-    utc_now(stamp, "%Y%m%dT%H%M%SZ");
-    if (getrandom(&random, sizeof random, 0) != sizeof random)
-        random = (uint32_t)getpid();
-    snprintf(run->run_uid, sizeof run->run_uid, "%s-%08x", stamp, random);
+    hcp_run_new_uid(run->run_uid);
     if (!run->db || run->options->fresh)
         return HCP_OK;
     struct resume r = {.run = run};
@@ -241,7 +251,7 @@ static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
     strcpy(row.from.driver, info->driver);
     strcpy(row.from.cuda_version, info->cuda_version);
     strcpy(row.from.tool_version, PACKAGE_VERSION);
-    utc_now(row.from.measured_at, "%Y-%m-%dT%H:%M:%SZ");
+    hcp_run_now(row.from.measured_at);
     if (!error && hcp_finish_row_validate(&row, &why) != HCP_OK)
         error = why.text;
     if (error) {
@@ -290,7 +300,7 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
     strcpy(row.driver, info->driver);
     strcpy(row.cuda_version, info->cuda_version);
     strcpy(row.tool_version, PACKAGE_VERSION);
-    utc_now(row.measured_at, "%Y-%m-%dT%H:%M:%SZ");
+    hcp_run_now(row.measured_at);
 
     struct hcp_err why;
     if (!error && hcp_cell_validate(&row, &why) != HCP_OK) {

@@ -121,6 +121,10 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
                   struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
                   double *samples, const char *error, struct hcp_err *err);
 
+/* A name for a run that no other has; the time as rows have it (UTC). */
+void hcp_run_new_uid(char uid[40]);
+void hcp_run_now(char text[24]);
+
 /* Commits cells that are not committed yet. */
 int hcp_run_flush(struct hcp_sweep *run, struct hcp_err *err);
 

@@ -17,6 +17,21 @@
 
 volatile sig_atomic_t hcp_worker_stop;
 
+static void on_signal(int number)
+{
+    (void)number;
+    hcp_worker_stop = 1;
+}
+
+void hcp_worker_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
 struct worker {
     hcp_device base;
     pid_t pid; /* 0: none */

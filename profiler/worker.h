@@ -16,6 +16,10 @@ extern const struct hcp_device_ops hcp_device_worker_ops;
 
 /* Set by the program's signal handler: waits for a worker end at once. */
 extern volatile sig_atomic_t hcp_worker_stop;
+/* SIGINT, SIGTERM and SIGHUP set it, each once: a second one ends the program, which
+ * workers and the MPS guard notice. Writing to a closed pipe is an error, not a signal.
+ */
+void hcp_worker_catch_signals(void);
 
 /* GPUs as a worker without limit sees them (so that this process makes no CUDA
  * call); *infos malloc'ed. reason[512] says why there is none. */

@@ -25,7 +25,7 @@ check() # name, file with what is wrong (empty: nothing)
     fi
 }
 
-for c in devices run show export import merge; do
+for c in devices run link show export import merge; do
     hcp-profile $c --help
 done | grep -o -e '--[a-z][a-z-]*' | sort -u >"$tmp/help"
 sed -e '/^\.Sh EXAMPLES/q' -e '/^\.B[dl]/d' "$page" | tr ' ' '\n' | grep -x -e '-[a-z?][a-z-]*' |
@@ -40,14 +40,22 @@ hcp-profile run --db c.db --device synthetic:name=toy --levels 10 --max-len 256 
     head -n 1 | tr 'A-Z ' 'a-z\n' | grep . >columns
 hcp-profile devices 2>/dev/null | grep -i -E '^(device|limit) ' |
     sed 's/  */ /g; s/VENDOR.S NAME//; s/WHAT WAS SEEN//' | tr 'A-Z ' 'a-z\n' | grep . >>columns
+sed -n '/^\.Ss link/,/^\.Ss show/s/^\.It //p' "$page" | sed 's/ , /\n/g' >>items
+if test -x "$top_builddir/profiler/hcp-link" && command -v mpirun >/dev/null; then
+    hcp-profile link --db l.db --devices cpu,cpu --limits 100/100 --sizes 4K,8K 2>/dev/null |
+        grep -E '^DEVICE' | tr 'A-Z ' 'a-z\n' | grep . >>columns
+fi
 sort -u columns | grep -v -x -F -f items >bad
 test "$(wc -l <columns)" -gt 20 || echo "only $(wc -l <columns) columns seen" >bad
 check "every column is explained" bad
 
 # The examples, but for those that need a GPU, minutes, or somebody's kernel.
 sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/s/^\.Dl //p' "$page" >examples
-grep -v -e '--device cuda' -e 'run --db h.db$' -e 'my-kernel' examples >runnable
+grep -v -e '--devices* cuda' -e 'run --db h.db$' -e 'my-kernel' examples >runnable
 : >bad
+if test ! -x "$top_builddir/profiler/hcp-link" || ! command -v mpirun >/dev/null; then
+    sed -i '/^hcp-profile link/d' runnable
+fi
 while read -r example; do
     sh -c "$example" >said 2>&1 </dev/null || { echo "$example" && cat said; } >>bad
 done <runnable

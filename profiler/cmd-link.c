@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "profiler/cmd-link.h"
+#include "profiler/commands.h"
+#include "profiler/measure.h"
+#include "profiler/run.h"
+#include "profiler/worker.h"
+#ifdef HAVE_MPI
+#include "profiler/mpirun.h"
+#endif
+
+enum { OPT_DEVICES = 0x2000, OPT_LIMITS, OPT_TRANSPORT, OPT_SIZES, OPT_BUDGET };
+enum { EXIT_STOPPED = 130 /* as a shell reports SIGINT */ };
+
+static const struct argp_option options[] = {
+    {"db", 'd', "FILE", 0, "Database ($HCP_DB, else hcp.db)", 1},
+    {"devices", OPT_DEVICES, "A[,B]", 0,
+     "The two ends: cuda:N or cpu (cuda:0,cuda:1; without a GPU cpu,cpu)", 1},
+    {"limits", OPT_LIMITS, "LIST", 0,
+     "Pairs of limits A/B, comma separated; bare percentages are of the device's limiter "
+     "(100/100,100/50,100/20,100/10; CPU 100/100,100/50)",
+     1},
+    {"transport", OPT_TRANSPORT, "NAME", 0, "nccl or mpi (nccl between two GPUs)", 1},
+    {"sizes", OPT_SIZES, "LIST", 0,
+     "Bytes: a range of powers of two or a list (4K..512M; CPU 4K..64M)", 2},
+    {"time-budget", OPT_BUDGET, "TIME", 0, "Measure what fits: 90s, 5m, 1h", 2},
+    {"json", 'j', NULL, 0, "Report as JSON", 3},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct link_args *a = state->input;
+    struct hcp_err err = {0};
+    switch (key) {
+    case 'd':
+        a->db = arg;
+        return 0;
+    case 'j':
+        a->json = 1;
+        return 0;
+    case OPT_DEVICES:
+        a->devices = arg;
+        return 0;
+    case OPT_LIMITS:
+        a->limits = arg;
+        return 0;
+    case OPT_SIZES:
+        a->sizes = arg;
+        return 0;
+    case OPT_TRANSPORT:
+        a->transport = arg;
+        if (strcmp(arg, "mpi") != 0 && strcmp(arg, "nccl") != 0)
+            argp_error(state, "--transport '%s': use nccl or mpi", arg);
+        return 0;
+    case OPT_BUDGET:
+        if (hcp_parse_duration(arg, "--time-budget", &a->budget_s, &err) != HCP_OK)
+            argp_error(state, "%s", err.text);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", arg);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static void show_progress(void *ctx, int done, int total)
+{
+    struct link_session *s = ctx;
+    char what[80];
+    snprintf(what, sizeof what, "%.32s / %.32s", s->job.end[0].limit,
+             s->job.end[1].limit);
+    hcp_progress_show(&s->progress, (int)s->pair * total + done, (int)s->n_pairs * total,
+                      NAN, what);
+}
+
+static int start_mps(struct link_session *s, struct hcp_err *err)
+{
+    struct hcp_err why;
+    int needed = 0;
+    for (size_t i = 0; i < s->n_pairs; i++)
+        for (int k = 0; k < 2; k++)
+            needed |= (!s->launched || s->rank == k) &&
+                      strncmp(s->pairs[i].limit[k], "mps:", 4) == 0;
+    if (!needed)
+        return HCP_OK;
+    if (hcp_mps_start(&s->mps, &why) != HCP_OK)
+        return hcp_fail(err, HCP_FAILED,
+                        "%.900s. '--limits none/none' measures without it", why.text);
+    s->job.pipe_dir = hcp_mps_pipe_dir(s->mps);
+    s->job.log_dir = hcp_mps_log_dir(s->mps);
+    return HCP_OK;
+}
+
+/* One transaction a pair of limits. */
+static int store(struct link_session *s, struct hcp_link_result *result,
+                 struct hcp_err *err)
+{
+    hcp_waiting_begin();
+    int rc = hcp_db_begin(s->db, err);
+    for (size_t i = 0; i < result->n && rc == HCP_OK; i++) {
+        struct hcp_link_row *row = &result->rows[i];
+        enum hcp_db_outcome outcome;
+        char host[sizeof row->from.host];
+        strcpy(host, row->from.host);
+        row->from = s->from;
+        strcpy(row->from.host, host);
+        hcp_run_now(row->from.measured_at);
+        rc = hcp_db_add_link(s->db, row, &outcome, err);
+        if (rc != HCP_OK)
+            hcp_db_rollback(s->db);
+    }
+    if (rc == HCP_OK)
+        rc = hcp_db_commit(s->db, err);
+    hcp_waiting_end();
+    return rc;
+}
+
+static void provenance(struct link_session *s)
+{
+    struct hcp_provenance *from = &s->from;
+    const struct hcp_link_end *own = &s->job.end[0];
+    strcpy(from->origin, "measured");
+    hcp_run_new_uid(from->run_uid);
+    strcpy(from->tool_version, PACKAGE_VERSION);
+    if (!link_is_gpu(own) || s->n_gpus == 0)
+        return;
+    strcpy(from->driver, s->gpus[0].driver);
+    strcpy(from->cuda_version, s->gpus[0].cuda_version);
+}
+
+static int measure_pair(struct link_session *s, double deadline_s, struct hcp_err *err)
+{
+    static struct hcp_link_result result;
+    struct hcp_link_job *job = &s->job;
+    for (int i = 0; i < 2; i++)
+        strcpy(job->end[i].limit, s->pairs[s->pair].limit[i]);
+    job->budget_s = INFINITY;
+    if (isfinite(deadline_s)) /* an equal part of what is left */
+        job->budget_s = (deadline_s - hcp_now_s()) / (double)(s->n_pairs - s->pair);
+    int rc = hcp_link_measure(job, &result, s->db ? show_progress : NULL, s, err);
+    hcp_progress_clear(&s->progress);
+    if (job->silent)
+        return rc;
+    if (rc == HCP_OK)
+        rc = store(s, &result, err);
+    else
+        result.n = 0;
+    link_report_pair(s, &result, rc == HCP_OK ? NULL : err->text);
+    if (rc == HCP_OK && result.n < job->n_sizes)
+        fprintf(stderr, "hcp-profile: %s / %s: %zu sizes left out by --time-budget\n",
+                *job->end[0].limit ? job->end[0].limit : "none",
+                *job->end[1].limit ? job->end[1].limit : "none", job->n_sizes - result.n);
+    return rc;
+}
+
+static int measure(struct link_session *s)
+{
+    int code = HCP_OK;
+    double deadline_s = INFINITY;
+    if (!isnan(s->args->budget_s))
+        deadline_s = hcp_now_s() + s->args->budget_s;
+    for (s->pair = 0; s->pair < s->n_pairs; s->pair++) {
+        struct hcp_err err = {0};
+        int rc = measure_pair(s, deadline_s, &err);
+        if (hcp_worker_stop) {
+            if (!s->job.silent)
+                fprintf(stderr,
+                        "hcp-profile: stopped; pairs that were finished are in "
+                        "%s\n",
+                        hcp_db_path(s->db));
+            return EXIT_STOPPED;
+        }
+        if (rc == HCP_OK)
+            continue;
+        code = rc;
+        if (!s->job.silent)
+            fprintf(stderr, "hcp-profile: %s@%s / %s@%s: %s\n", s->job.end[0].spec,
+                    *s->job.end[0].limit ? s->job.end[0].limit : "none",
+                    s->job.end[1].spec,
+                    *s->job.end[1].limit ? s->job.end[1].limit : "none", err.text);
+    }
+    return code;
+}
+
+static void announce(const struct link_session *s)
+{
+    const struct hcp_link_job *job = &s->job;
+    fprintf(stderr,
+            "hcp-profile: %s and %s over %s, %zu pair%s of limits, %zu size%s from %lld "
+            "to %lld bytes\n",
+            job->end[0].spec, job->end[1].spec, job->transport, s->n_pairs,
+            s->n_pairs == 1 ? "" : "s", job->n_sizes, job->n_sizes == 1 ? "" : "s",
+            (long long)job->sizes[0], (long long)job->sizes[job->n_sizes - 1]);
+}
+
+static int launched(struct link_session *s, struct hcp_err *err)
+{
+#ifdef HAVE_MPI
+    int size, yes = hcp_mpi_launched(&s->rank, &size);
+    s->launched = yes && !(size == 1 && getenv("SLURM_STEP_ID")); /* a batch's shell */
+    if (s->launched && size >= 0 && size != 2)
+        return hcp_fail(err, HCP_USAGE,
+                        "started as one of %d rank%s; a link has two: mpirun -np 2, or "
+                        "hcp-profile link alone",
+                        size, size == 1 ? "" : "s");
+    if (s->launched && s->rank != 0 && s->rank != 1)
+        return hcp_fail(err, HCP_FAILED,
+                        "the launcher does not say which of two ranks this is; use "
+                        "mpirun -np 2 or srun -n 2");
+    s->job.launched = s->launched;
+    s->job.silent = s->launched && s->rank == 1;
+    return HCP_OK;
+#else
+    return hcp_link_ready(&s->job, err);
+#endif
+}
+
+int cmd_link(int argc, char **argv)
+{
+    static const struct argp argp = {
+        options,
+        parse,
+        "",
+        "Measures what a transfer between two devices takes when each sends to the other "
+        "at once, as neighbours of a ring do, and stores every size.",
+        NULL,
+        NULL,
+        NULL};
+    static struct link_session s;
+    struct link_args a = {.budget_s = NAN};
+    struct hcp_err err = {0};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &a))
+        return HCP_USAGE;
+    s.args = &a;
+    hcp_worker_catch_signals();
+    int rc = launched(&s, &err);
+    if (rc == HCP_OK)
+        rc = hcp_link_find(s.program, sizeof s.program, &err);
+    s.job.program = s.program;
+    s.job.pipe_dir = s.job.log_dir = "";
+    if (rc == HCP_OK)
+        rc = link_choose(&s, &err);
+    if (rc == HCP_OK)
+        rc = hcp_link_ready(&s.job, &err);
+    if (rc == HCP_OK && !s.job.silent)
+        rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_WRITE | HCP_DB_CREATE, &s.db,
+                         &err);
+    if (rc == HCP_OK)
+        rc = start_mps(&s, &err);
+    if (rc == HCP_OK) {
+        link_report_begin(&s);
+        provenance(&s);
+        if (!s.job.silent) {
+            announce(&s);
+            hcp_progress_init(&s.progress);
+        }
+        rc = measure(&s);
+        link_report_end(&s);
+    } else if (!hcp_worker_stop) {
+        hcp_cli_report(&err);
+    } else {
+        rc = EXIT_STOPPED;
+    }
+    hcp_mps_stop(s.mps);
+    hcp_db_close(s.db);
+    free(s.gpus);
+    return hcp_cli_finish(rc);
+}

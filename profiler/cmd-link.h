@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of hcp-profile link.
+ */
+#ifndef HCP_CMD_LINK_H
+#define HCP_CMD_LINK_H
+#include <string.h>
+#include "db/cli.h"
+#include "profiler/device.h"
+#include "profiler/limiter.h"
+#include "profiler/link.h"
+#include "profiler/progress.h"
+
+enum { LINK_PAIRS = 64 };
+
+struct link_args {
+    const char *db, *devices, *limits, *transport, *sizes;
+    double budget_s;
+    int json;
+};
+
+/* What one command measures. */
+struct link_session {
+    const struct link_args *args;
+    struct hcp_link_job job;
+    struct {
+        char limit[2][32];
+    } pairs[LINK_PAIRS];
+    size_t n_pairs;
+    int launched, rank; /* by a launcher, as which of two ranks */
+    struct hcp_device_info *gpus;
+    size_t n_gpus;
+    char program[4096], no_gpu[512];
+    hcp_db *db;
+    hcp_mps *mps;
+    struct hcp_provenance from;
+    struct hcp_progress progress;
+    size_t pair; /* at hand */
+    hcp_table *table, *fits;
+    json_t *list;
+};
+
+static inline int link_is_gpu(const struct hcp_link_end *end)
+{
+    return strcmp(end->spec, "cpu") != 0;
+}
+
+/* ---- link-choose.c --------------------------------------------------------- */
+
+/* Devices, transport, pairs of limits and sizes, from the options and what is here. */
+int link_choose(struct link_session *s, struct hcp_err *err);
+
+/* ---- link-report.c --------------------------------------------------------- */
+
+void link_report_begin(struct link_session *s);
+/* Rows of one pair of limits and their fit; error: why there are none, or NULL. */
+void link_report_pair(struct link_session *s, const struct hcp_link_result *result,
+                      const char *error);
+/* Prints it all (not from a silent rank) and frees it. */
+void link_report_end(struct link_session *s);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hcp-profile link: what a transfer between two devices takes when each sends to the
+ * other at the same time, as neighbours of a ring do. hcp-profile starts hcp-link, an MPI
+ * program of two ranks, once for each pair of limits, and stores what it says.
+ *
+ * hcp-link TRANSPORT SIZES BUDGET_S PIPE_DIR LOG_DIR  DEVICE LIMIT UUID SMS  (rank 0)
+ *                                                     DEVICE LIMIT UUID SMS  (rank 1)
+ *
+ * "-" stands for an empty word: no MPS daemon, the whole device, a UUID or number of SMs
+ * that only the other host knows. Rank 0 prints JSON lines:
+ *
+ *   {"ends":[{"host","device","name","uuid","sm_seen","sm_count"},{...}],"version":...}
+ *   {"visit":1,"visits":54}                   before each visit of a size
+ *   {"bytes":4096,"repeats":1,"ms":[...]}     samples of a size, after the last visit
+ *   {"done":true}                             nothing follows
+ *   {"error":"..."}                           nothing follows; the exit code is 0
+ */
+#ifndef HCP_LINK_H
+#define HCP_LINK_H
+#include <stdint.h>
+#include "db/db.h"
+
+enum { HCP_LINK_SIZES = 64, HCP_LINK_SAMPLES = 128 };
+
+/* One end, as asked for. */
+struct hcp_link_end {
+    char spec[32];    /* "cuda:0" "cpu" */
+    char limit[32];   /* "mps:50"; "" whole device */
+    char uuid[64];    /* cuda: which GPU; "" unknown here */
+    int32_t sm_count; /* of the whole device; 0 unknown here */
+};
+
+/* ---- hcp-profile's side: link-run.c --------------------------------------- */
+
+struct hcp_link_job {
+    struct hcp_link_end end[2];
+    const char *program;            /* path of hcp-link */
+    const char *transport;          /* "mpi" "nccl" */
+    const char *pipe_dir, *log_dir; /* of the MPS daemon; "" none */
+    int64_t sizes[HCP_LINK_SIZES];
+    size_t n_sizes;
+    double budget_s; /* INFINITY: none */
+    int launched;    /* this process is a rank: start one, no mpirun */
+    int silent;      /* of another rank than 0: says nothing */
+};
+
+/* What hcp-link said: one row a size, without provenance (but for the hosts). */
+struct hcp_link_result {
+    struct hcp_link_row rows[HCP_LINK_SIZES];
+    size_t n; /* sizes left out by the budget are missing */
+};
+
+/* Called before each visit of a size: visits done, of how many. */
+typedef void (*hcp_link_progress)(void *ctx, int done, int total);
+
+/* Measures one pair of limits; blocks. HCP_FAILED: what hcp-link said, how it ended, or
+ * "stopped" after hcp_worker_stop was set. */
+int hcp_link_measure(const struct hcp_link_job *job, struct hcp_link_result *out,
+                     hcp_link_progress progress, void *ctx, struct hcp_err *err);
+
+/* Whether ranks can be started for this job: HCP_FAILED where there is no mpirun, or no
+ * MPI in this build. */
+int hcp_link_ready(const struct hcp_link_job *job, struct hcp_err *err);
+
+/* Path of hcp-link: $HCP_LINK, beside this program, or where it is installed. */
+int hcp_link_find(char *path, size_t size, struct hcp_err *err);
+
+#endif

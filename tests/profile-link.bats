@@ -1,0 +1,189 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
+# hcp-profile link between two CPU ranks of this host, and what it refuses.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export HCP_DB=$BATS_TEST_TMPDIR/l.db
+    unset HCP_LINK HCP_MPIRUN
+    # Not a rank of whatever runs the tests.
+    for v in $(env | sed -n 's/^\(\(OMPI_COMM\|PMI\|PMIX\|SLURM\)_[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
+    link=(hcp-profile link --devices "cpu,cpu" --sizes 4K,64K,1M --limits 100/100)
+}
+with_mpi() {
+    [ -x "$top_builddir/profiler/hcp-link" ] || skip "built without MPI"
+    command -v mpirun >/dev/null || skip "no mpirun"
+}
+rows() { # SQL columns and the rest
+    command -v sqlite3 >/dev/null || skip "no sqlite3 program"
+    sqlite3 "$HCP_DB" "SELECT $1 FROM link ${2-}"
+}
+refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
+    code=$1 words=$2
+    shift 2
+    run --separate-stderr "$@"
+    echo "status $status: $stderr" >&2
+    [ "$status" -eq "$code" ]
+    [[ "$stderr" == *"$words"* ]]
+}
+as_ranks() { # N COMMAND...
+    n=$1
+    shift
+    timeout 60 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+        mpirun -np "$n" "$@" 3>&-
+}
+no_ranks_left() { # nor their keepers; zombies do not count
+    for _ in $(seq 100); do
+        left=0
+        for p in $(pgrep '^hcp-link' || true); do
+            grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null || ! grep -qz "^HCP_DB=$HCP_DB$" "/proc/$p/environ" 2>/dev/null || left=1
+        done
+        [ $left -eq 1 ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "two ranks: a row a size with its provenance, and the fit" {
+    with_mpi
+    run --separate-stderr "${link[@]}"
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"cpu and cpu over mpi, 1 pair of limits, 3 sizes from 4096 to 1048576 bytes"* ]]
+    [[ "${lines[0]}" == DEVICE_A*LIMIT_A*DEVICE_B*LIMIT_B*TRANSPORT*BYTES*TIME_MS*GB_PER_S*SAMPLES ]]
+    [ "$(grep -c 'cpu:100 .*cpu:100 .*mpi ' <<<"$output")" -eq 4 ] # three sizes and the fit
+    [[ "$output" == *ALPHA_US*BETA_GB_PER_S*HOLDOUT* ]]
+    no_ranks_left
+    [ "$(rows bytes 'ORDER BY bytes' | xargs)" = "4096 65536 1048576" ]
+    [ "$(rows "count(*)" "WHERE time_ms > 0 AND p25_ms <= time_ms AND time_ms <= p75_ms AND samples >= 10")" -eq 3 ]
+    [ "$(rows "DISTINCT transport || '/' || same_host || '/' || limiter_a || '/' || limiter_b")" = mpi/1/cpu:100/cpu:100 ]
+    [ "$(rows "DISTINCT transport_version <> ''")" = 1 ]
+    [ "$(rows "DISTINCT host" "JOIN run ON run.id = run_id")" = "$(rows "DISTINCT host_b")" ]
+}
+
+@test "--json: one object a pair; what is printed is what is stored" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K..16K --json
+    [ "$status" -eq 0 ]
+    [[ "$output" == '[{"schema":1,"device_a":"'*'"limit_a":"cpu:100",'*'"transport":"mpi","transport_version":"'* ]]
+    [[ "$output" == *'"rows":[{"bytes":4096,"time_ms":'*'{"bytes":8192,'*'{"bytes":16384,'* ]]
+    [[ "$output" == *'"alpha_us":'*'"beta_gb_per_s":'*'"holdout_median":'*'"error":null}]' ]]
+    t=$(sed 's/.*"bytes":8192,"time_ms":\([^,]*\),.*/\1/' <<<"$output")
+    awk -v a="$t" -v b="$(rows "printf('%.17g', time_ms)" "WHERE bytes = 8192")" 'BEGIN { exit !(a > 0 && a / b - 1 < 1e-12 && b / a - 1 < 1e-12) }'
+}
+
+@test "each run stays beside the others" {
+    with_mpi
+    "${link[@]}" --sizes 4K,8K
+    "${link[@]}" --sizes 4K,8K
+    [ "$(rows "count(*)")" -eq 4 ]
+    [ "$(rows "count(DISTINCT run_id)")" -eq 2 ]
+}
+
+@test "pairs of limits: bare percentages, full limits, none; the throttled rank ends" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K,8K --limits 100/50,none/cpu:100
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [ "$(rows "DISTINCT limiter_a || '/' || limiter_b" "ORDER BY 1" | xargs)" = "/cpu:100 cpu:100/cpu:50" ]
+    no_ranks_left
+}
+
+@test "--time-budget leaves out what does not fit, smallest first, and says so" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K,64M,128M --time-budget 0.01s
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"cpu:100 / cpu:100: "*" left out by --time-budget"* ]]
+    [ "$(rows "min(bytes)")" -eq 4096 ]
+    [ "$(rows "count(*)")" -lt 3 ]
+}
+
+@test "started by mpirun: the two ranks are the ends, rank 0 stores and reports once" {
+    with_mpi
+    run --separate-stderr as_ranks 2 "${link[@]}"
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^DEVICE_A' <<<"$output")" -eq 2 ] # sizes and fit
+    [ "$(rows "count(*)")" -eq 3 ]
+    no_ranks_left
+}
+
+@test "started by mpirun: what cannot be" {
+    with_mpi
+    refuse 2 "started as one of 3 ranks; a link has two" as_ranks 3 "${link[@]}"
+    refuse 2 "one pair a command under a launcher" as_ranks 2 "${link[@]}" --limits 100/100,100/50
+    refuse 2 "under a launcher give --devices" as_ranks 2 hcp-profile link
+}
+
+@test "Ctrl-C ends the ranks" {
+    with_mpi
+    env --default-signal=INT "${link[@]}" --sizes 4K..256M --limits 100/20,100/100 >out 2>err 3>&- &
+    pid=$!
+    for _ in $(seq 300); do # both ranks are there
+        [ "$(pgrep -x -c hcp-link)" -lt 2 ] || break
+        sleep 0.1
+    done
+    kill -INT $pid
+    code=0
+    wait $pid || code=$?
+    cat err
+    [ "$code" -eq 130 ]
+    grep -q 'hcp-profile: stopped' err
+    no_ranks_left
+}
+
+@test "a rank that is killed: an error, nothing stored, nobody left" {
+    with_mpi
+    "${link[@]}" --sizes 4K..256M --limits 100/20 >out 2>err 3>&- &
+    pid=$!
+    rank=
+    for _ in $(seq 300); do
+        for p in $(pgrep -x hcp-link || true); do
+            ! grep -qz "^HCP_DB=$HCP_DB$" "/proc/$p/environ" 2>/dev/null || rank=$p
+        done
+        [ -z "$rank" ] || break
+        sleep 0.1
+    done
+    [ -n "$rank" ]
+    sleep 0.5
+    kill -9 "$rank"
+    code=0
+    wait $pid || code=$?
+    cat err
+    [ "$code" -eq 1 ]
+    grep -q 'the ranks ended before they were done' err
+    [ "$(rows "count(*)")" -eq 0 ]
+    no_ranks_left
+}
+
+@test "arguments that cannot be" {
+    with_mpi
+    export HCP_DB=no.db
+    refuse 2 "'100' is not a pair; write A/B" hcp-profile link --devices cpu --limits 100
+    refuse 2 "'200' is no limit; write cpu:PCT, PCT or none" hcp-profile link --devices cpu --limits 100/200
+    refuse 2 "'mps:50' is not a limit of cpu" hcp-profile link --devices cpu --limits 100/mps:50
+    refuse 2 "'4X' is not a number of bytes" hcp-profile link --devices cpu --sizes 4K,4X
+    refuse 2 "'1M..4K' is an empty range" hcp-profile link --devices cpu --sizes 1M..4K
+    refuse 2 "the ends of a link are cuda:N or cpu" hcp-profile link --devices cpu,gpu0
+    refuse 2 "nccl moves data between two GPUs, not cpu and cpu" hcp-profile link --devices cpu,cpu --transport nccl
+    refuse 2 "use nccl or mpi" hcp-profile link --transport tcp
+    refuse 2 "is not a time" hcp-profile link --time-budget soon
+    refuse 2 "unexpected argument 'cpu'" hcp-profile link cpu
+    [ ! -e no.db ]
+}
+
+@test "programs that are not there" {
+    with_mpi
+    refuse 1 "cannot run ./nompirun of HCP_MPIRUN; install the package" env HCP_MPIRUN=./nompirun "${link[@]}"
+    refuse 1 "HCP_LINK=./nolink: No such file" env HCP_LINK=./nolink "${link[@]}"
+    refuse 1 "the ranks ended before they were done" env HCP_LINK=/bin/false "${link[@]}"
+    refuse 2 "is started by 'hcp-profile link'" "$top_builddir/profiler/hcp-link"
+}
+
+@test "a build without MPI says so and how to get it" {
+    [ ! -x "$top_builddir/profiler/hcp-link" ] || skip "built with MPI"
+    refuse 1 "built without MPI; install libopenmpi-dev (or libmpich-dev) and configure again" hcp-profile link
+}
