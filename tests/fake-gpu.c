@@ -268,7 +268,7 @@ const hcp_runtime *fake_gpu_runtime(void)
         .select = select_device,
         .alloc = allocate,
         .release = free,
-        .to_device = copy,
+        .to_device = copy_async,
         .to_host = copy,
         .to_host_async = copy_async,
         .host_alloc = allocate,

@@ -55,7 +55,7 @@ run 3 cpu mismatch
 # 4 GB of memory: on request.
 [ -z "$HCP_TEST_HUGE" ] || run 2 cpu huge
 run 2 staged passes 30
-run 3 staged passes 20
+run 4 staged passes 20
 HCP_NCCL=${top_builddir:-.}/tests/.libs/fake-nccl.so
 export HCP_NCCL
 if [ -e "$HCP_NCCL" ]; then
