@@ -39,9 +39,13 @@ int hcp_link_find(char *path, size_t size, struct hcp_err *err)
     char *slash = strrchr(self, '/');
     if (slash) {
         *slash = '\0';
-        snprintf(path, size, "%s/hcp-link", self);
-        if (access(path, X_OK) == 0)
-            return HCP_OK;
+        /* Beside us in the build tree; in a tree that was moved after installation. */
+        static const char *const places[] = {"hcp-link", "../libexec/hcp/hcp-link"};
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            snprintf(path, size, "%s/%s", self, places[i]);
+            if (access(path, X_OK) == 0)
+                return HCP_OK;
+        }
     }
     snprintf(path, size, "%s/hcp-link", PKGLIBEXECDIR);
     if (access(path, X_OK) == 0)

@@ -183,6 +183,18 @@ no_ranks_left() { # nor their keepers; zombies do not count
     refuse 2 "is started by 'hcp-profile link'" "$top_builddir/profiler/hcp-link"
 }
 
+@test "an installed tree: hcp-link is found below libexec" {
+    with_mpi
+    mkdir -p at/bin at/libexec/hcp
+    cp "$top_builddir/profiler/hcp-profile" at/bin/
+    run --separate-stderr at/bin/hcp-profile link --db none.db --devices cpu --sizes 4K --limits 100/100
+    # Unless this very version is installed already.
+    [ "$status" -eq 0 ] || [[ "$stderr" == *"hcp-link is neither beside hcp-profile nor in /"*"; install it again"* ]]
+    cp "$top_builddir/profiler/hcp-link" at/libexec/hcp/
+    at/bin/hcp-profile link --devices cpu --sizes 4K --limits 100/100
+    [ "$(rows "count(*)")" -eq 1 ]
+}
+
 @test "a build without MPI says so and how to get it" {
     [ ! -x "$top_builddir/profiler/hcp-link" ] || skip "built with MPI"
     refuse 1 "built without MPI; install libopenmpi-dev (or libmpich-dev) and configure again" hcp-profile link
