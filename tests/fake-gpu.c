@@ -11,6 +11,8 @@
 struct event {
     unsigned long recorded, completed; /* numbers of records */
     double at_ms;
+    int queued; /* records and waits under way: it may be destroyed meanwhile */
+    int destroyed;
 };
 
 struct job {
@@ -178,6 +180,24 @@ static int event_create(void **out)
     return *out ? HCP_RC_OK : HCP_RC_NO_MEMORY;
 }
 
+/* Under lock. */
+static void let_go(struct event *e)
+{
+    if (e->destroyed && e->queued == 0)
+        free(e);
+}
+
+static void event_destroy(void *event)
+{
+    struct event *e = event;
+    if (!e)
+        return;
+    pthread_mutex_lock(&lock);
+    e->destroyed = 1;
+    let_go(e);
+    pthread_mutex_unlock(&lock);
+}
+
 static void do_record(void *arg)
 {
     struct mark *m = arg;
@@ -186,6 +206,8 @@ static void do_record(void *arg)
     pthread_mutex_lock(&lock);
     m->event->completed = m->n;
     m->event->at_ms = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    m->event->queued--;
+    let_go(m->event);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     free(m);
@@ -197,6 +219,8 @@ static void do_wait(void *arg)
     pthread_mutex_lock(&lock);
     while (m->event->completed < m->n)
         pthread_cond_wait(&changed, &lock);
+    m->event->queued--;
+    let_go(m->event);
     pthread_mutex_unlock(&lock);
     free(m);
 }
@@ -209,6 +233,7 @@ static int queue_mark(struct event *e, int record, void *stream)
     m->event = e;
     pthread_mutex_lock(&lock);
     m->n = e->recorded += record != 0;
+    e->queued++;
     pthread_mutex_unlock(&lock);
     call(&stream_of(stream)->base, record ? do_record : do_wait, m);
     return HCP_RC_OK;
@@ -279,7 +304,7 @@ const hcp_runtime *fake_gpu_runtime(void)
         .stream_destroy = stream_destroy,
         .sync = sync_stream,
         .event_create = event_create,
-        .event_destroy = free,
+        .event_destroy = event_destroy,
         .event_record = event_record,
         .event_wait = event_wait,
         .event_done = event_done,

@@ -24,6 +24,11 @@ static void mismatch(const struct transport_world *w)
     transport_cases_mismatch(w, 3 << 20, -(2 << 20));
 }
 
+static void untaken(const struct transport_world *w)
+{
+    transport_cases_untaken(w, 8 << 20);
+}
+
 static void shared(const struct transport_world *w)
 {
     transport_cases_shared(w, 0);
@@ -37,7 +42,7 @@ int main(int argc, char **argv)
     } cases[] = {
         {"huge", transport_cases_huge},
         {"silent", transport_cases_silent},
-        {"untaken", transport_cases_untaken},
+        {"untaken", untaken},
         {"cancel", transport_cases_cancel},
         {"refused", transport_cases_refused},
         {"mismatch", mismatch},

@@ -533,9 +533,8 @@ void transport_cases_silent(const struct transport_world *w)
     small_close(w, &s);
 }
 
-void transport_cases_untaken(const struct transport_world *w)
+void transport_cases_untaken(const struct transport_world *w, int64_t bytes)
 {
-    const int64_t bytes = 8 << 20; /* more than MPI takes without a receiver */
     struct small s;
     struct hcp_err err = {0};
     int good = small_open(w, &s, bytes, 0.5);
@@ -610,6 +609,7 @@ void transport_cases_shared(const struct transport_world *w, int32_t ordinal)
     all_ok(w, !t && strstr(why, "one rank a GPU: ranks 0 and 1 share GPU-"), why,
            "two ranks on one GPU: %s", why);
     hcp_transport_close(t);
+    w->runtime->select(w->ordinal);
 }
 
 /* begin() with these transfers fails with this in its text. */

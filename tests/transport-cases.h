@@ -22,7 +22,8 @@ void transport_cases_huge(const struct transport_world *w);
 /* Each of these leaves a failed transport behind: one a process, or as many as the
  * transport's library bears. */
 void transport_cases_silent(const struct transport_world *w);  /* the last never begins */
-void transport_cases_untaken(const struct transport_world *w); /* nobody receives */
+/* Nobody receives: more bytes than the library takes all the same. */
+void transport_cases_untaken(const struct transport_world *w, int64_t bytes);
 void transport_cases_cancel(const struct transport_world *w);
 /* nccl: all ranks on one GPU are refused. */
 void transport_cases_shared(const struct transport_world *w, int32_t ordinal);
