@@ -3,10 +3,14 @@
  * Which cases there are. Lengths x diagonals is run whole; head counts, head
  * dimensions, dtypes, strides and accumulation rotate through it with periods that
  * share no factor, so that each meets each, within a bound on the work of a case.
+ * Threads each go through all cases, and run those whose numbers they have drawn.
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "kernels/conformance-case.h"
 
 static const int64_t lengths[] = {0, 1, 2, 63, 64, 65, 127, 129, 1000, 4097};
@@ -25,13 +29,40 @@ enum {
 #define MAX_WORK (4097.0 * 4097 * 8 * 64)
 #define MAX_ELEMENTS (4097.0 * 28 * 64)
 
-typedef struct run_all {
-    cf_context context;
+/* More would only wait for the device, and each keeps provider state of its own. */
+enum { MAX_THREADS = 8 };
+
+typedef struct kept {
+    hcp_conformance_case c;
+    int32_t dtype;
+    int done;
+} kept;
+
+/* What the threads share, under the lock; results are told in order. */
+typedef struct shared {
+    pthread_mutex_t lock;
     hcp_conformance_fn report;
     void *user;
     hcp_conformance_summary *summary;
+    int64_t next; /* first case that nobody has drawn */
+    kept *results;
+    int64_t room, told;
+    int rc; /* of the first thread that could not go on, with its line */
+    char *err;
+    size_t err_size;
+} shared;
+
+/* One thread's way through the cases. */
+typedef struct run_all {
+    cf_context context;
+    shared *shared;
+    const hcp_provider *provider;
+    const hcp_runtime *runtime;
+    const hcp_device_ref *device;
     int level;
     int64_t rotation; /* cases so far */
+    int64_t mine;     /* the next one that is this thread's */
+    char err[512];
 } run_all;
 
 typedef enum layout {
@@ -77,31 +108,75 @@ static cf_spec make_spec(int32_t dtype, int64_t batch, const int64_t heads[2],
     return s;
 }
 
-static void count(run_all *a, const hcp_conformance_case *r, int32_t dtype)
+static void tell(shared *s, const kept *r)
 {
-    hcp_conformance_summary *s = a->summary;
-    a->rotation++;
-    if (r->outcome == HCP_CASE_PASSED)
-        s->passed++;
-    else if (r->outcome == HCP_CASE_REFUSED)
-        s->refused++;
-    else if (s->failed++ == 0)
-        snprintf(s->first_failure, sizeof s->first_failure, "%s: %s", r->name, r->text);
-    if (r->o_error > s->worst_o_error[dtype])
-        s->worst_o_error[dtype] = r->o_error;
-    if (r->lse_error > s->worst_lse_error)
-        s->worst_lse_error = r->lse_error;
-    if (a->report)
-        a->report(r, a->user);
+    hcp_conformance_summary *sum = s->summary;
+    if (r->c.outcome == HCP_CASE_PASSED)
+        sum->passed++;
+    else if (r->c.outcome == HCP_CASE_REFUSED)
+        sum->refused++;
+    else if (sum->failed++ == 0)
+        snprintf(sum->first_failure, sizeof sum->first_failure, "%s: %s", r->c.name,
+                 r->c.text);
+    if (r->c.o_error > sum->worst_o_error[r->dtype])
+        sum->worst_o_error[r->dtype] = r->c.o_error;
+    if (r->c.lse_error > sum->worst_lse_error)
+        sum->worst_lse_error = r->c.lse_error;
+    if (s->report)
+        s->report(&r->c, s->user);
+}
+
+/* Under the lock: keeps the result of a case, tells those whose turn has come. */
+static int keep(shared *s, int64_t number, const hcp_conformance_case *c, int32_t dtype)
+{
+    if (number >= s->room) {
+        int64_t room = 2 * number + 64;
+        kept *more = realloc(s->results, (size_t)room * sizeof *more);
+        if (!more)
+            return HCP_RC_NO_MEMORY;
+        memset(more + s->room, 0, (size_t)(room - s->room) * sizeof *more);
+        s->results = more;
+        s->room = room;
+    }
+    s->results[number] = (kept){.c = *c, .dtype = dtype, .done = 1};
+    for (; s->told < s->room && s->results[s->told].done; s->told++)
+        tell(s, &s->results[s->told]);
+    return HCP_RC_OK;
+}
+
+/* Whether the case that comes now is this thread's; counts it. */
+static int is_mine(run_all *a)
+{
+    return a->rotation++ == a->mine;
+}
+
+/* The result of the thread's case, whose code was rc; draws the next case. A code: the
+ * run is over, here or elsewhere. */
+static int finish_case(run_all *a, int rc, const hcp_conformance_case *c, int32_t dtype)
+{
+    shared *s = a->shared;
+    pthread_mutex_lock(&s->lock);
+    if (!rc) {
+        rc = keep(s, a->mine, c, dtype);
+        cf_check(&a->context, rc, "results");
+    }
+    if (rc && !s->rc) {
+        s->rc = rc;
+        snprintf(s->err, s->err_size, "%s", a->err);
+    }
+    rc = s->rc;
+    a->mine = s->next++;
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 static int run_spec(run_all *a, const cf_spec *spec)
 {
     hcp_conformance_case r;
+    if (!is_mine(a))
+        return HCP_RC_OK;
     int rc = cf_run_case(&a->context, spec, &r);
-    if (!rc)
-        count(a, &r, spec->problem.dtype);
-    return rc;
+    return finish_case(a, rc, &r, spec->problem.dtype);
 }
 
 /* The k-th of the diagonals for these lengths; the last is "no mask". */
@@ -238,9 +313,10 @@ static int run_rings(run_all *a)
                          .order = ring[i].order,
                          .label = ring[i].label};
             hcp_conformance_case result;
-            rc = cf_run_ring(&a->context, &r, &result);
-            if (!rc)
-                count(a, &result, dtype);
+            if (is_mine(a)) {
+                rc = cf_run_ring(&a->context, &r, &result);
+                rc = finish_case(a, rc, &result, dtype);
+            }
         }
     return rc;
 }
@@ -279,16 +355,60 @@ static int run_quick(run_all *a)
     return rc ? rc : run_rings(a);
 }
 
+/* One at a time, when all others are done. */
 static int run_huge(run_all *a)
 {
     int rc = HCP_RC_OK;
     for (int which = 0; !rc && which < 2; which++) {
         hcp_conformance_case result;
+        a->mine = a->rotation++;
         rc = cf_run_huge(&a->context, which, &result);
-        if (!rc)
-            count(a, &result, HCP_BF16);
+        rc = finish_case(a, rc, &result, HCP_BF16);
     }
     return rc;
+}
+
+static int run_level(run_all *a)
+{
+    if (!(a->level & HCP_CONFORMANCE_FULL))
+        return run_quick(a);
+    int rc = run_kinds(a);
+    if (!rc)
+        rc = run_rings(a);
+    return rc ? rc : run_rectangles(a);
+}
+
+/* The device is selected, and has a stream, in each thread. */
+static int open_thread(run_all *a)
+{
+    int rc =
+        cf_open(&a->context, a->provider, a->runtime, a->device, a->err, sizeof a->err);
+    shared *s = a->shared;
+    pthread_mutex_lock(&s->lock);
+    if (rc && !s->rc) {
+        s->rc = rc;
+        snprintf(s->err, s->err_size, "%s", a->err);
+    }
+    if (!rc)
+        a->mine = s->next++;
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static void *run_thread(void *run)
+{
+    run_all *a = run;
+    if (open_thread(a) == HCP_RC_OK) {
+        run_level(a);
+        cf_close(&a->context);
+    }
+    return NULL;
+}
+
+static int thread_count(int level)
+{
+    long cores = level & HCP_CONFORMANCE_THREADS ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
+    return cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (int)cores;
 }
 
 int hcp_conformance_run(const hcp_provider *provider, const hcp_runtime *runtime,
@@ -296,23 +416,38 @@ int hcp_conformance_run(const hcp_provider *provider, const hcp_runtime *runtime
                         hcp_conformance_fn report, void *user,
                         hcp_conformance_summary *out, char *err, size_t err_size)
 {
-    run_all a = {.report = report, .user = user, .summary = out, .level = level};
+    shared s = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                .report = report,
+                .user = user,
+                .summary = out,
+                .err = err,
+                .err_size = err_size};
+    run_all thread[MAX_THREADS], *own = &thread[0];
+    pthread_t id[MAX_THREADS];
+    int n = 1;
     *out = (hcp_conformance_summary){0};
-    int rc = cf_open(&a.context, provider, runtime, device, err, err_size);
-    if (rc)
-        return rc;
-    if (!(level & HCP_CONFORMANCE_FULL))
-        rc = run_quick(&a);
-    if (!rc && level & HCP_CONFORMANCE_FULL)
-        rc = run_kinds(&a);
-    if (!rc && level & HCP_CONFORMANCE_FULL)
-        rc = run_rings(&a);
-    if (!rc && level & HCP_CONFORMANCE_FULL)
-        rc = run_rectangles(&a);
-    if (!rc && level & HCP_CONFORMANCE_HUGE)
-        rc = run_huge(&a);
-    cf_close(&a.context);
-    return rc;
+    for (int i = 0; i < MAX_THREADS; i++)
+        thread[i] = (run_all){.shared = &s,
+                              .provider = provider,
+                              .runtime = runtime,
+                              .device = device,
+                              .level = level};
+    /* A thread that cannot be had is done without. */
+    while (n < thread_count(level) &&
+           pthread_create(&id[n], NULL, run_thread, &thread[n]) == 0)
+        n++;
+    int opened = open_thread(own) == HCP_RC_OK;
+    if (opened)
+        run_level(own);
+    for (int i = 1; i < n; i++)
+        pthread_join(id[i], NULL);
+    if (!s.rc && level & HCP_CONFORMANCE_HUGE)
+        run_huge(own);
+    if (opened)
+        cf_close(&own->context);
+    pthread_mutex_destroy(&s.lock);
+    free(s.results);
+    return s.rc;
 }
 
 int hcp_conformance_problem(const hcp_provider *provider, const hcp_runtime *runtime,

@@ -27,13 +27,16 @@
  * for sanitizers. So may SAMPLED: a quarter of the diagonals of each rectangle longer
  * than 129 (with SMALL: of each at all), so that every pair of lengths and every
  * diagonal with every length remain; the smaller of the head counts and dimensions on
- * large ones; every other ring. For devices as slow as one core. */
+ * large ones; every other ring. For devices as slow as one core. THREADS may be added to
+ * any: cases run side by side in a few threads (huge ones alone), for a provider whose
+ * plans may be made and run by different threads at a time. */
 enum {
     HCP_CONFORMANCE_QUICK = 0,
     HCP_CONFORMANCE_FULL = 1,
     HCP_CONFORMANCE_HUGE = 2,
     HCP_CONFORMANCE_SMALL = 4,
-    HCP_CONFORMANCE_SAMPLED = 8
+    HCP_CONFORMANCE_SAMPLED = 8,
+    HCP_CONFORMANCE_THREADS = 16
 };
 
 typedef enum hcp_outcome {
@@ -60,8 +63,8 @@ typedef struct hcp_conformance_summary {
     char first_failure[400]; /* "name: text" */
 } hcp_conformance_summary;
 
-/* Runs the level's cases; report (NULL allowed) hears of each as it ends. A summary
- * with failures is still HCP_RC_OK; anything else means that the device or memory
+/* Runs the level's cases; report (NULL allowed) hears of each, in their order, one call
+ * at a time, as soon as it and those before it have ended. A summary with failures is still HCP_RC_OK; anything else means that the device or memory
  * gave out, with one line in err. */
 int hcp_conformance_run(const hcp_provider *provider, const hcp_runtime *runtime,
                         const hcp_device_ref *device, int level,

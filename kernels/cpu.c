@@ -8,6 +8,7 @@
 #include <cblas.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,17 @@ static void cpu_plan_destroy(hcp_attn_plan *plan)
     free(plan);
 }
 
+/* A variable of OpenBLAS that its every product reads: written once, and before any
+ * product of a thread that was here. */
+static void use_one_thread(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (openblas_get_num_threads() != 1)
+        openblas_set_num_threads(1);
+    pthread_mutex_unlock(&lock);
+}
+
 /* All scratch in one block, allocated here so that run() needs none: a plan runs
  * in one thread at a time. Sets OpenBLAS to one thread for the whole process: the
  * device is one core, and a limiter or a second rank may own the others. */
@@ -115,7 +127,7 @@ static int cpu_plan_create(const hcp_device_ref *device, const hcp_attn_problem 
     plan->v = plan->k + TILE_KEYS * dim;
     plan->o = plan->v + TILE_KEYS * dim;
     plan->state = (hcp_softmax_row *)(plan->o + rows * dim);
-    openblas_set_num_threads(1);
+    use_one_thread();
     *out = plan;
     return HCP_RC_OK;
 }

@@ -18,7 +18,7 @@ kernels_libhcpkernels_la_SOURCES = \
 	kernels/conformance-ring.c kernels/conformance-huge.c kernels/bounds.h \
 	kernels/runtime-cpu.c kernels/runtime.h kernels/provider.h
 kernels_libhcpkernels_la_CFLAGS = $(AM_CFLAGS) $(BLAS_CFLAGS)
-kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) $(LIBM)
+kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) -lpthread $(LIBM)
 
 pkginclude_HEADERS += kernels/provider.h
 

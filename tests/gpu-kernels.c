@@ -4,6 +4,7 @@
  * shards, and speed. TAP; skips without a GPU.
  *   --sanitize   small shapes only, no timing: for compute-sanitizer
  *   --huge       also a tensor over 2^31 elements (13 GiB)
+ *   --one-thread the conformance cases one after the other
  */
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -361,15 +362,19 @@ int main(int argc, char **argv)
         {65536, 65536, 1, 0}, {16384, 32768, 1, 16384}, {1, 65536, 0, 0},
     };
     static const int64_t middling[][4] = {{4097, 4097, 0, 0}, {4097, 4097, 1, 0}};
-    int sanitize = 0, huge = 0, count;
+    int sanitize = 0, huge = 0, threads = HCP_CONFORMANCE_THREADS, count;
     hcp_cuda_info info;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--sanitize"))
             sanitize = 1;
         else if (!strcmp(argv[i], "--huge"))
             huge = HCP_CONFORMANCE_HUGE;
+        else if (!strcmp(argv[i], "--one-thread"))
+            threads = 0;
         else
-            return fprintf(stderr, "usage: gpu-kernels [--sanitize] [--huge]\n"), 2;
+            return fprintf(stderr,
+                           "usage: gpu-kernels [--sanitize] [--huge] [--one-thread]\n"),
+                   2;
     }
     if (hcp_cuda_device_count(&count, err, sizeof err) == HCP_RC_MISSING) {
         printf("1..0 # SKIP no CUDA device: %s\n", err);
@@ -385,7 +390,8 @@ int main(int argc, char **argv)
 
     const hcp_provider *reference = hcp_provider_cuda_reference();
     const hcp_provider *cudnn = hcp_provider_cudnn();
-    const int level = sanitize ? HCP_CONFORMANCE_QUICK : HCP_CONFORMANCE_FULL | huge;
+    const int level =
+        sanitize ? HCP_CONFORMANCE_QUICK : HCP_CONFORMANCE_FULL | threads | huge;
     const int64_t unit = sanitize ? 16 : 448;
     if (cudnn && !strcmp(cudnn->version(), "missing")) {
         ok(1, "cudnn # SKIP library missing");

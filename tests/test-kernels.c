@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <limits.h>
 #include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
@@ -30,7 +31,7 @@ static const hcp_device_ref cpu = {
     .size = sizeof cpu, .kind = HCP_DEVICE_CPU, .sm_count = 1};
 
 /* The linker sends our own objects' allocations through here. */
-static int allocations;
+static _Atomic int allocations;
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
@@ -131,13 +132,83 @@ static void cpu_blas_conforms(void **state)
 {
     (void)state;
     int small = test_scale() < 1 || SANITIZED, full = test_scale() >= 2;
-    int level = HCP_CONFORMANCE_FULL | huge_level() |
+    int level = HCP_CONFORMANCE_FULL | HCP_CONFORMANCE_THREADS | huge_level() |
                 (small ? HCP_CONFORMANCE_SMALL : 0) |
                 (full ? 0 : HCP_CONFORMANCE_SAMPLED);
     hcp_conformance_summary s = conform(hcp_provider_cpu(), level);
     assert_int_equal(s.failed, 0);
     assert_int_equal(s.refused, 0);
     assert_true(s.passed > (small && full ? 780 : small ? 250 : full ? 1180 : 870));
+}
+
+enum { MAX_TOLD = 40 };
+struct told {
+    hcp_conformance_case c[MAX_TOLD];
+    int n;
+};
+
+static void keep(const hcp_conformance_case *r, void *user)
+{
+    struct told *told = user;
+    assert_true(told->n < MAX_TOLD);
+    told->c[told->n++] = *r;
+}
+
+/* Room on a device for so many tensors at a time; INT_MAX: any. */
+static _Atomic int room;
+
+static int alloc_some(void **out, int64_t bytes)
+{
+    if (room < INT_MAX && room-- <= 0)
+        return HCP_RC_NO_MEMORY;
+    return hcp_runtime_cpu()->alloc(out, bytes);
+}
+
+/* The same cases with the same results in the same order; and an end of the run in one
+ * thread ends all. */
+static void threads_change_nothing(void **state)
+{
+    (void)state;
+    hcp_runtime runtime = *hcp_runtime_cpu();
+    static struct told told[2];
+    hcp_conformance_summary sum[2];
+    char err[256] = "";
+    runtime.alloc = alloc_some;
+    room = INT_MAX;
+    memset(told, 0, sizeof told);
+    memset(sum, 0, sizeof sum);
+    for (int t = 0; t < 2; t++)
+        assert_int_equal(
+            hcp_conformance_run(hcp_provider_cpu(), &runtime, &cpu,
+                                HCP_CONFORMANCE_QUICK | (t ? HCP_CONFORMANCE_THREADS : 0),
+                                keep, &told[t], &sum[t], err, sizeof err),
+            HCP_RC_OK);
+    assert_true(told[0].n > 10);
+    assert_int_equal(told[0].n, told[1].n);
+    for (int i = 0; i < told[0].n; i++) {
+        const hcp_conformance_case *one = &told[0].c[i], *many = &told[1].c[i];
+        assert_string_equal(one->name, many->name);
+        assert_string_equal(one->text, many->text);
+        assert_int_equal(one->outcome, many->outcome);
+        assert_true(one->o_error == many->o_error && one->lse_error == many->lse_error);
+        assert_true(one->rows_compared == many->rows_compared);
+    }
+    assert_memory_equal(&sum[0], &sum[1], sizeof *sum);
+    for (int t = 0; t < 2; t++) {
+        room = 40; /* a few cases */
+        told[1].n = 0;
+        assert_int_equal(
+            hcp_conformance_run(hcp_provider_cpu(), &runtime, &cpu,
+                                HCP_CONFORMANCE_QUICK | (t ? HCP_CONFORMANCE_THREADS : 0),
+                                keep, &told[1], &sum[1], err, sizeof err),
+            HCP_RC_NO_MEMORY);
+        assert_non_null(strstr(err, "conformance of 'cpu-blas': "));
+        /* threads: the first case may be the one that fails */
+        assert_true((t || told[1].n > 0) && told[1].n < told[0].n);
+        assert_true(sum[1].passed == told[1].n);
+        for (int i = 0; i < told[1].n; i++)
+            assert_string_equal(told[0].c[i].name, told[1].c[i].name);
+    }
 }
 
 /* Each way in which a provider may differ is evened out by hcp_attention. */
@@ -550,6 +621,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp2_is_accurate),
         cmocka_unit_test(cpu_blas_conforms),
+        cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(habits_are_normalised),
         cmocka_unit_test(faults_are_found),
         cmocka_unit_test(empty_blocks_launch_nothing),
