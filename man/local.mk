@@ -4,3 +4,6 @@ dist_man_MANS += man/hcp-db.5
 dist_man_MANS += man/hcp-profile.1
 dist_man_MANS += man/hcp-plan.1
 dist_man_MANS += man/libhcpplan.3
+if HAVE_MPI
+dist_man_MANS += man/hcp-ring.1
+endif

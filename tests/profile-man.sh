@@ -2,37 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # hcp-profile(1) says what the program says: every option of --help is in the page and
 # the other way round, every column of its tables is explained, its examples run.
-set -u
-: "${top_srcdir:?}" "${top_builddir:?}"
-tmp=$(mktemp -d) || exit 99
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' INT TERM
-page=$top_srcdir/man/hcp-profile.1
-LC_ALL=C
-export LC_ALL
-unset HCP_DB
+program=hcp-profile
+. "${top_srcdir:?}/tests/man.sh"
 
 echo 1..4
-n=0
-check() # name, file with what is wrong (empty: nothing)
-{
-    n=$((n + 1))
-    if test -s "$2"; then
-        echo "not ok $n - $1"
-        sed 's/^/# /' "$2"
-    else
-        echo "ok $n - $1"
-    fi
-}
-
-for c in devices run link show export import merge; do
-    hcp-profile $c --help
-done | grep -o -e '--[a-z][a-z-]*' | sort -u >"$tmp/help"
-sed -e '/^\.Sh EXAMPLES/q' -e '/^\.B[dl]/d' "$page" | tr ' ' '\n' | grep -x -e '-[a-z?][a-z-]*' |
-    sed 's/^/-/' | grep -e '--..' | sort -u >"$tmp/page"
-comm -23 "$tmp/help" "$tmp/page" >"$tmp/bad"
-grep -v -x -F -e '--version' "$tmp/page" | comm -13 "$tmp/help" - >>"$tmp/bad"
-check "options of --help and of the page are the same" "$tmp/bad"
+check_options devices run link show export import merge
 
 cd "$tmp" || exit 99
 sed -n 's/^\.It //p' "$page" >items
@@ -51,7 +25,7 @@ check "every column is explained" bad
 
 # The examples, but for those that need a GPU, minutes, or somebody's kernel.
 sed -n '/^\.Sh EXAMPLES/,/^\.Sh DIAG/s/^\.Dl //p' "$page" >examples
-grep -v -e '--devices* cuda' -e 'run --db h.db$' -e 'my-kernel' examples >runnable
+grep -v -e '--device cuda' -e '--devices cuda' -e 'run --db h.db$' -e 'my-kernel' examples >runnable
 : >bad
 if test ! -x "$top_builddir/profiler/hcp-link" || ! command -v mpirun >/dev/null; then
     sed -i '/^hcp-profile link/d' runnable
@@ -62,9 +36,4 @@ done <runnable
 test "$(wc -l <runnable)" -ge 6 || echo "only $(wc -l <runnable) examples" >>bad
 check "the page's examples run" bad
 
-if command -v mandoc >/dev/null; then
-    mandoc -T lint "$page" 2>&1 | grep -v -e 'referenced manual' -e 'outdated mandoc.db' >bad
-    check "mandoc has nothing to say" bad
-else
-    echo "ok 4 - mandoc has nothing to say # SKIP no mandoc"
-fi
+check_mandoc "$page"

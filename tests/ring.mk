@@ -69,9 +69,14 @@ dist_check_SCRIPTS += tests/ring-transport.sh
 TESTS += tests/ring-transport.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats tests/ring-study.bats
+ring_scripts = tests/ring-verify.bats
 EXTRA_DIST += tests/ring-lib.bash
-# Studies that are run by hand, on GPUs; ring-study.bats runs them small.
-EXTRA_DIST += tests/study.sh tests/reproduce.sh tests/ring-table.sh tests/ring-table.awk
 dist_check_SCRIPTS += $(ring_scripts)
 TESTS += $(ring_scripts)
+
+# Studies that are run by hand, on GPUs; ring-study.bats runs them small.
+EXTRA_DIST += tests/study.sh tests/reproduce.sh tests/ring-table.sh tests/ring-table.awk
+study_scripts = tests/ring-study.bats tests/ring-man.sh
+EXTRA_DIST += tests/man.sh
+dist_check_SCRIPTS += $(study_scripts)
+TESTS += $(study_scripts)

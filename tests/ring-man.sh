@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# hcp-ring(1) says what the program says: every option of --help is in the page and the
+# other way round, every column and JSON key printed is described, its examples run.
+program=hcp-ring
+. "${top_srcdir:?}/tests/man.sh"
+
+if ! test -x "$top_builddir/executor/hcp-ring"; then
+    echo "1..0 # SKIP built without MPI"
+    exit 0
+fi
+echo 1..5
+check_options '' search
+if command -v mpirun >/dev/null; then
+    check_examples 4
+    (
+        cd "$tmp/dir" || exit 1
+        set -- --local 2 --repeat 1 --warm-up 0 --no-store --plan plan.json
+        hcp-ring "$@"
+        hcp-ring search "$@"
+        hcp-ring "$@" --verify=8 --json >json
+        hcp-ring search "$@" --json >>json
+    ) >"$tmp/tables" 2>"$tmp/complained"
+    grep -E '^(RANK|STRATEGY) ' "$tmp/tables" | tr 'A-Z ' 'a-z\n' | grep . |
+        sort -u >"$tmp/columns"
+    sed -n '/^\.Sh OUTPUT/,/^\.Sh JSON/s/^\.It //p' "$page" |
+        sed 's/ , /\n/g' >"$tmp/items"
+    grep -v -x -F -f "$tmp/items" "$tmp/columns" >"$tmp/bad"
+    test "$(wc -l <"$tmp/columns")" -ge 18 ||
+        cat "$tmp/complained" "$tmp/columns" >>"$tmp/bad"
+    check "every column is described" "$tmp/bad"
+    sed -n '/^\.Sh JSON/,/^\.Sh VERIF/p' "$page" | grep '^\.It Cm' | tr ' ' '\n' |
+        sort -u >"$tmp/items"
+    grep -o '"[a-z_]*":' "$tmp/dir/json" | tr -d '":' | sort -u >"$tmp/keys"
+    comm -23 "$tmp/keys" "$tmp/items" >"$tmp/bad"
+    # All that is described is printed, but for what only a failure has.
+    comm -13 "$tmp/keys" "$tmp/items" |
+        grep -v -x -e , -e .It -e Cm -e failure >>"$tmp/bad"
+    check "every JSON key is described" "$tmp/bad"
+else
+    for what in "the page's examples run" "every column is described" \
+        "every JSON key is described"; do
+        n=$((n + 1))
+        echo "ok $n - $what # SKIP mpirun is not installed"
+    done
+fi
+check_mandoc "$page"
