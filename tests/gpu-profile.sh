@@ -3,14 +3,14 @@
 # The profiler on a real GPU: limits proven, cells stored, a kill survived, nothing
 # left behind. Skips without a GPU. TAP.
 set -u
-echo 1..12
+echo 1..15
 n=0
 ok() { # ok STATUS NAME
     n=$((n + 1))
     if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
 }
 if ! hcp-profile devices --json 2>/dev/null | grep -q '"device": *"cuda:0"'; then
-    while [ $n -lt 12 ]; do n=$((n + 1)); echo "ok $n # SKIP no CUDA device"; done
+    while [ $n -lt 15 ]; do n=$((n + 1)); echo "ok $n # SKIP no CUDA device"; done
     exit 0
 fi
 
@@ -86,3 +86,27 @@ ok $? 'no cell was measured twice'
 sleep 1
 [ -z "$(ours)" ] && [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'hcp-mps-*' -user "$(id -u)")" ]
 ok $? 'no daemon and no directory is left'
+
+# cuDNN writes bf16 and merges nothing; a kernel that accumulates has no passes.
+hcp-profile export --format jsonl |
+    sed -n 's/.*"limit":"\([^"]*\)".*"q_len":\([0-9]*\),"time_ms":\([^,]*\),.*"kind":"\(store\|merge\)".*/# finish: \1 \4 \2 \3 ms/p'
+passes=$(hcp-profile export --format jsonl | grep -c '"kind":"\(store\|merge\)"')
+if [ "$(column provider | sort -u)" = cudnn ]; then
+    [ "$passes" -ge 20 ] # two kinds, at least two lengths, five limits
+    ok $? 'finish passes are timed at every limit'
+else
+    ok 0 'finish passes are timed at every limit # SKIP no cuDNN'
+fi
+
+# Two GPUs: NCCL, whole and limited.
+if ! command -v mpirun >/dev/null || ! hcp-profile devices --json | grep -q '"device": *"cuda:1"'; then
+    ok 0 'transfers between two GPUs # SKIP not two GPUs, or no mpirun'
+    ok 0 'no MPS daemon or server is left # SKIP'
+    exit 0
+fi
+hcp-profile link --sizes 4K..64M --limits 100/100,100/10,none/none 2>"$dir/err" >"$dir/out"
+ok $? 'transfers between two GPUs'
+sed 's/^/# /' "$dir/err" "$dir/out"
+sleep 1
+[ -z "$(ours)" ]
+ok $? 'no MPS daemon or server is left'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
+# shellcheck disable=SC2154,SC2030,SC2031,SC2001 # bats and the harness set these
 # hcp-profile link between two CPU ranks of this host, and what it refuses.
 
 bats_require_minimum_version 1.5.0
@@ -11,7 +11,7 @@ setup() {
     unset HCP_LINK HCP_MPIRUN
     # Not a rank of whatever runs the tests.
     for v in $(env | sed -n 's/^\(\(OMPI_COMM\|PMI\|PMIX\|SLURM\)_[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
-    link=(hcp-profile link --devices "cpu,cpu" --sizes 4K,64K,1M --limits 100/100)
+    link=(hcp-profile link --devices cpu '--sizes=4K,64K,1M' --limits 100/100)
 }
 with_mpi() {
     [ -x "$top_builddir/profiler/hcp-link" ] || skip "built without MPI"
