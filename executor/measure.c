@@ -127,6 +127,25 @@ static int grow(struct ring_result *out, size_t n, int *room, struct hcp_err *er
     return HCP_OK;
 }
 
+/* Ready, start, busy and end of every step of every rank, to rank 0. */
+static int gather_steps(struct ring_program *p, double (*mine)[4],
+                        struct ring_result *out, struct hcp_err *err)
+{
+    size_t n = (size_t)p->comm.size, m = out->m;
+    int rc, count = (int)(4 * m);
+
+    if (p->comm.rank == 0)
+        out->steps = calloc(n * m, sizeof *out->steps);
+    if (p->comm.rank == 0 && !out->steps)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    ring_watch_waiting(p->watch, "waiting for the times of the other ranks", -1);
+    rc = mpi_failed(MPI_Gather(mine, count, MPI_DOUBLE, out->steps, count, MPI_DOUBLE, 0,
+                               p->comm.world),
+                    "gather times", err);
+    ring_watch_idle(p->watch);
+    return rc;
+}
+
 static int timed_passes(struct ring_program *p, ring *r, int repeat,
                         struct ring_result *out, struct hcp_err *err)
 {
@@ -134,19 +153,28 @@ static int timed_passes(struct ring_program *p, ring *r, int repeat,
     size_t n = (size_t)p->comm.size;
     double start = hcp_now_s();
     int go_on = 1, room = 0, rc = HCP_OK;
+    double(*steps)[4] = NULL;
 
+    out->m = (size_t)ring_schedule_of(r)->m;
+    steps = calloc(out->m, sizeof *steps);
+    if (!steps)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    for (size_t i = 0; i < 4 * out->m; i++)
+        steps[i / 4][i % 4] = NAN;
     while (rc == HCP_OK && go_on) {
         struct ring_times times = {0};
         void *to = NULL;
 
         go_on = out->repeats < repeat && (out->repeats < FEW_PASSES ||
                                           hcp_now_s() - start < p->o.max_time_s);
-        if (p->comm.rank == 0 && grow(out, n, &room, err))
-            return HCP_FAILED;
+        if (p->comm.rank == 0 && grow(out, n, &room, err)) {
+            rc = HCP_FAILED;
+            break;
+        }
         rc = decide(p, &go_on, err);
         if (rc || !go_on)
             break;
-        rc = ring_pass(r, &times, NULL, err);
+        rc = ring_pass(r, &times, steps, err);
         if (rc)
             break;
         if (p->comm.rank == 0)
@@ -158,6 +186,9 @@ static int timed_passes(struct ring_program *p, ring *r, int repeat,
         ring_watch_idle(p->watch);
         out->repeats++;
     }
+    if (rc == HCP_OK)
+        rc = gather_steps(p, steps, out, err);
+    free(steps);
     return rc;
 }
 
@@ -293,6 +324,7 @@ void ring_result_free(struct ring_result *r)
 {
     free(r->times);
     free(r->ranks);
+    free(r->steps);
     free(r->errors);
     *r = (struct ring_result){0};
 }

@@ -112,6 +112,9 @@ struct ring_result {
     int repeats;
     struct ring_times *times; /* [repeats][n_ranks] */
     struct ring_times *ranks; /* [n_ranks] medians over the repetitions */
+    double (*steps)[4]; /* [n_ranks][m] of the last pass, as ring_pass() gives them; m:
+                           ranks with tokens, of which a rank without has NaN */
+    size_t m;
     struct hcp_stats makespan;
     int verified;
     struct ring_errors *errors; /* [n_ranks] when verified */

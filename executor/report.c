@@ -33,6 +33,25 @@ static void set_int(json_t *object, const char *key, int64_t v)
     json_object_set_new(object, key, json_integer((json_int_t)v));
 }
 
+/* The last pass step by step, as 'hcp-plan simulate' shows what it should be. */
+static json_t *steps_json(const struct ring_result *r, size_t k)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < r->m; i++) {
+        const double *t = r->steps[k * r->m + i];
+        json_t *o = json_object();
+
+        set_int(o, "step", (int64_t)i);
+        set_real(o, "ready_ms", t[0]);
+        set_real(o, "start_ms", t[1]);
+        set_real(o, "busy_ms", t[2]);
+        set_real(o, "fin_ms", t[3]);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *rank_json(const struct ring_program *p, const struct ring_result *r,
                          size_t k)
 {
@@ -53,6 +72,8 @@ static json_t *rank_json(const struct ring_program *p, const struct ring_result 
     set_real(o, "total_ms", t->total_ms);
     set_real(o, "predicted_compute_ms", planned->tokens ? planned->compute_ms : 0);
     set_real(o, "predicted_ms", planned->tokens ? planned->predicted_ms : 0);
+    if (planned->tokens)
+        json_object_set_new(o, "steps", steps_json(r, k));
     if (r->errors) {
         const struct ring_errors *e = &r->errors[k];
 

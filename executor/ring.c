@@ -164,6 +164,8 @@ static int run_step(ring *r, int32_t k, struct hcp_err *err)
             if (!queues)
                 not_waiting(r);
         }
+        if (rc == HCP_OK && r->transport)
+            rc = hcp_transport_precede(r->transport, r->stream, err);
         if (rc == HCP_OK)
             rc = compute(r, step->piece + i, err);
     }
@@ -300,6 +302,8 @@ static int pass_by_steps(ring *r, double *transfer_ms, struct hcp_err *err)
             pair[1].send = 0;
         }
         rc = hcp_transport_begin(r->transport, pair, 2, r->start, err);
+        if (rc == HCP_OK)
+            rc = hcp_transport_precede(r->transport, r->stream, err);
         for (size_t i = 0; rc == HCP_OK && i < r->schedule.steps[k].n_pieces; i++)
             rc = compute(r, r->schedule.steps[k].piece + i, err);
         if (rc == HCP_OK)

@@ -24,6 +24,7 @@ struct transport_ops {
     int (*begin)(hcp_transport *t, void *start, struct hcp_err *err);
     int (*wait)(hcp_transport *t, int32_t step, int32_t piece, void *stream,
                 struct hcp_err *err);
+    int (*precede)(hcp_transport *t, void *stream, struct hcp_err *err); /* may be NULL */
     int (*done)(hcp_transport *t, int32_t step, void *stream, struct hcp_err *err);
     int (*end)(hcp_transport *t, struct hcp_err *err);
     int (*times)(hcp_transport *t, int32_t step, struct hcp_transfer_times *out);

@@ -216,12 +216,14 @@ static int start(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link *fi
                  second, err);
 }
 
-/* An eighth of the SMs for each direction: what is left computes, and both kernels
- * always find room. NCCL uses a power of two of channels between two ranks. */
+/* A third of the SMs at most for each direction: both kernels always find room. Fewer
+ * would leave more to computing, but a link of few SMs is slow (about 33 GB/s each on an
+ * H200) and then holds them for longer. NCCL uses a power of two of channels between two
+ * ranks. */
 static int max_blocks(int32_t sm_count)
 {
     int n = 1;
-    while (n < MAX_BLOCKS && 2 * n <= sm_count / 8)
+    while (n < MAX_BLOCKS && 2 * n <= sm_count / 3)
         n *= 2;
     return n;
 }

@@ -39,6 +39,12 @@ struct nccl_transport {
     atomic_int cancelled;
     void *start;
     int32_t next_receive;       /* first step not looked at for queueing */
+    /* Where each stream is about to launch the transfer queued last; new: since the last
+     * precede(). */
+    struct {
+        void *event;
+        int new;
+    } launching[2];
     struct step_events *events; /* [steps] */
     int32_t steps_room;
     void **arrived; /* [pieces] events */
@@ -64,6 +70,8 @@ static int nccl_open(hcp_transport *t, struct hcp_err *err)
         made = t->runtime->stream_create_high(&n->in.stream);
         if (made == HCP_RC_OK)
             made = t->runtime->stream_create_high(&n->out.stream);
+        for (int i = 0; made == HCP_RC_OK && i < 2; i++)
+            made = t->runtime->event_create(&n->launching[i].event);
         rc = failed_device(n, made, "create a stream", err);
     }
     rc = hcp_transport_agree(t, rc, err);
@@ -119,6 +127,13 @@ static int grow_pieces(struct nccl_transport *n, struct hcp_err *err)
     return HCP_OK;
 }
 
+/* Notes that the transfer queued next is about to be launched. */
+static int mark(struct nccl_transport *n, const struct nccl_link *l)
+{
+    n->launching[l->sends].new = 1;
+    return n->base.runtime->event_record(n->launching[l->sends].event, l->stream);
+}
+
 /* One message on its link. Under lock. */
 static int move(struct nccl_transport *n, struct nccl_link *l,
                 const struct hcp_message *piece, struct hcp_err *err)
@@ -142,6 +157,8 @@ static int queue_send(struct nccl_transport *n, int32_t k, int32_t i, void *arri
     int rc = arrived ? run->event_wait(arrived, n->out.stream) : HCP_RC_OK;
     if (rc == HCP_RC_OK && i == 0)
         rc = run->event_record(n->events[k].send_from, n->out.stream);
+    if (rc == HCP_RC_OK && !arrived && i == 0) /* others have the device to themselves */
+        rc = mark(n, &n->out);                 /* when their block arrives */
     if (failed_device(n, rc, "queue a send", err) != HCP_OK ||
         move(n, &n->out, &f->pieces[i], err) != HCP_OK)
         return HCP_FAILED;
@@ -158,11 +175,16 @@ static int queue_receive(struct nccl_transport *n, int32_t k, struct hcp_err *er
     int rc = HCP_RC_OK;
     if (s->previous >= 0) {
         rc = run->event_wait(n->events[s->previous].done, n->in.stream);
+        /* Not after the wait for its sending, which computing must not wait for. */
+        if (rc == HCP_RC_OK)
+            rc = mark(n, &n->in);
         if (rc == HCP_RC_OK && n->base.steps[s->previous].transfer.send)
             rc = run->event_wait(n->events[s->previous].send_to, n->in.stream);
     }
     if (rc == HCP_RC_OK)
         rc = run->event_record(n->events[k].receive_from, n->in.stream);
+    if (rc == HCP_RC_OK && s->previous < 0)
+        rc = mark(n, &n->in);
     if (failed_device(n, rc, "queue a receive", err) != HCP_OK)
         return HCP_FAILED;
     for (int32_t i = 0; i < s->transfer.n_pieces; i++) {
@@ -235,6 +257,18 @@ static int nccl_wait(hcp_transport *t, int32_t step, int32_t piece, void *stream
     void *arrived = n->arrived[t->steps[step].first + piece];
     return failed_device(n, t->runtime->event_wait(arrived, stream), "wait for a block",
                          err);
+}
+
+static int nccl_precede(hcp_transport *t, void *stream, struct hcp_err *err)
+{
+    struct nccl_transport *n = (struct nccl_transport *)t;
+    int rc = HCP_RC_OK;
+    for (int i = 0; i < 2; i++) {
+        if (rc == HCP_RC_OK && n->launching[i].new)
+            rc = t->runtime->event_wait(n->launching[i].event, stream);
+        n->launching[i].new = 0;
+    }
+    return failed_device(n, rc, "wait for a launch", err);
 }
 
 static int nccl_done(hcp_transport *t, int32_t step, void *stream, struct hcp_err *err)
@@ -413,6 +447,8 @@ static void nccl_close(hcp_transport *t)
     }
     for (int32_t i = 0; i < n->pieces_room; i++)
         run->event_destroy(n->arrived[i]);
+    for (int i = 0; i < 2; i++)
+        run->event_destroy(n->launching[i].event);
     run->stream_destroy(n->in.stream);
     run->stream_destroy(n->out.stream);
     free(n->events);
@@ -427,6 +463,7 @@ const struct transport_ops hcp_transport_nccl_ops = {
     .open = nccl_open,
     .begin = nccl_begin,
     .wait = nccl_wait,
+    .precede = nccl_precede,
     .done = nccl_done,
     .end = nccl_end,
     .times = nccl_times,

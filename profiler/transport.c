@@ -275,6 +275,14 @@ int hcp_transport_wait(hcp_transport *t, int32_t step, int32_t piece, void *stre
     return noted(t, rc == HCP_OK ? t->ops->wait(t, step, piece, stream, err) : rc);
 }
 
+int hcp_transport_precede(hcp_transport *t, void *stream, struct hcp_err *err)
+{
+    int rc = usable(t, 1, err);
+    if (rc == HCP_OK && t->ops->precede)
+        rc = t->ops->precede(t, stream, err);
+    return noted(t, rc);
+}
+
 int hcp_transport_done(hcp_transport *t, int32_t step, void *stream, struct hcp_err *err)
 {
     int rc = usable(t, 1, err);

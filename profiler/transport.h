@@ -82,6 +82,10 @@ int hcp_transport_begin(hcp_transport *t, const struct hcp_transfer *transfers,
  * there. The receive must be one of the pass. */
 int hcp_transport_wait(hcp_transport *t, int32_t step, int32_t piece, void *stream,
                        struct hcp_err *err);
+/* What is queued on stream after this call starts once the transfers begun so far have
+ * been given to the device, where calls queue work: a kernel that fills the device would
+ * keep theirs out until it ends. To be called before a block is computed. */
+int hcp_transport_precede(hcp_transport *t, void *stream, struct hcp_err *err);
 /* What has been queued on stream is the last that reads block `step` here. Every step of
  * a pass, received or not, is reported, in order. */
 int hcp_transport_done(hcp_transport *t, int32_t step, void *stream, struct hcp_err *err);
