@@ -64,8 +64,9 @@ typedef struct hcp_conformance_summary {
 } hcp_conformance_summary;
 
 /* Runs the level's cases; report (NULL allowed) hears of each, in their order, one call
- * at a time, as soon as it and those before it have ended. A summary with failures is still HCP_RC_OK; anything else means that the device or memory
- * gave out, with one line in err. */
+ * at a time, as soon as it and those before it have ended. A summary with failures is
+ * still HCP_RC_OK; anything else means that the device or memory gave out, with one line
+ * in err. */
 int hcp_conformance_run(const hcp_provider *provider, const hcp_runtime *runtime,
                         const hcp_device_ref *device, int level,
                         hcp_conformance_fn report, void *user,
