@@ -165,13 +165,12 @@ int hcp_sweep_add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned ki
                            struct hcp_err *err)
 {
     int64_t longest = 0, lens[HCP_FINISH_LENS];
-    size_t blocks = 0, coarse = 0, finishes = 0, n_lens = 0;
+    size_t blocks = 0, finishes = 0, n_lens = 0;
     struct hcp_sweep_cell made[2 * HCP_FINISH_LENS], *all = *cells;
     for (size_t i = 0; i < *n; i++) {
         if (all[i].finish)
             continue;
         all[blocks++] = all[i];
-        coarse += all[i].coarse != 0;
         longest = all[i].q_len > longest ? all[i].q_len : longest;
     }
     *n = blocks;
@@ -185,8 +184,8 @@ int hcp_sweep_add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned ki
     all = realloc(all, (blocks + finishes) * sizeof *all);
     if (!all)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    memmove(all + coarse + finishes, all + coarse, (blocks - coarse) * sizeof *all);
-    memcpy(all + coarse, made, finishes * sizeof *all);
+    memmove(all + finishes, all, blocks * sizeof *all);
+    memcpy(all, made, finishes * sizeof *all);
     *cells = all;
     *n = blocks + finishes;
     return HCP_OK;

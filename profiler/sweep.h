@@ -67,9 +67,9 @@ int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
  * these are not two, a quarter of the longest as well. Ascending; their number. */
 enum { HCP_FINISH_LENS = 5 };
 size_t hcp_finish_lens(int64_t longest, int64_t lens[HCP_FINISH_LENS]);
-/* Puts finish passes after the coarse cells, where they come before the half that only
- * refines (every plan needs them and they are short), and takes out those that were
- * there. kinds: which the kernel needs, 1 << kind each. */
+/* Puts finish passes before the other cells, and takes out those that were there: every
+ * plan needs them, they are short, and a part of them is worse than none, because what
+ * was not measured counts as nothing. kinds: which the kernel needs, 1 << kind each. */
 int hcp_sweep_add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned kinds,
                            struct hcp_err *err);
 /* Shuffles in place, the same way for the same seed on every machine. */

@@ -173,29 +173,26 @@ static void finish_lengths(void **state)
     }
 }
 
-/* Finish passes lie between the coarse half and the other, once, whatever was there. */
+/* Finish passes lie before the blocks, once, whatever was there. */
 static void finish_cells(void **state)
 {
     struct hcp_grid g;
     struct hcp_sweep_cell *cells = NULL;
-    size_t n = 0, blocks, coarse = 0;
+    size_t n = 0, blocks;
     const unsigned both = 1u << HCP_FINISH_STORE | 1u << HCP_FINISH_MERGE;
     (void)state;
     assert_int_equal(hcp_grid_preset(128, 4096, 1, &g, NULL), HCP_OK);
     assert_int_equal(hcp_sweep_cells(&g, 1, &cells, &blocks, NULL), HCP_OK);
-    for (size_t i = 0; i < blocks; i++)
-        coarse += cells[i].coarse != 0;
     n = blocks;
     for (int twice = 0; twice < 2; twice++) {
         assert_int_equal(hcp_sweep_add_finishes(&cells, &n, both, NULL), HCP_OK);
         assert_int_equal(n, blocks + 8); /* 512 1K 2K 4K */
         for (size_t i = 0; i < n; i++)
-            assert_int_equal(cells[i].finish != HCP_FINISH_NONE,
-                             i >= coarse && i < coarse + 8);
-        assert_int_equal(cells[coarse].q_len, 512);
-        assert_int_equal(cells[coarse + 3].q_len, 4096);
-        assert_int_equal(cells[coarse + 3].finish, HCP_FINISH_STORE);
-        assert_int_equal(cells[coarse + 7].finish, HCP_FINISH_MERGE);
+            assert_int_equal(cells[i].finish != HCP_FINISH_NONE, i < 8);
+        assert_int_equal(cells[0].q_len, 512);
+        assert_int_equal(cells[3].q_len, 4096);
+        assert_int_equal(cells[3].finish, HCP_FINISH_STORE);
+        assert_int_equal(cells[7].finish, HCP_FINISH_MERGE);
     }
     assert_int_equal(hcp_sweep_add_finishes(&cells, &n, 1u << HCP_FINISH_MERGE, NULL),
                      HCP_OK);
