@@ -27,15 +27,50 @@ static int rank_of_launcher(void)
     return 0;
 }
 
+/* Whether another rank has the same command line and says what is wrong with it: the
+ * first of all, or (mpirun -np 1 A : -np 2 B) of those that were started together. */
+static int said_by_another(void)
+{
+    const char *counts = getenv("OMPI_APP_CTX_NUM_PROCS"); /* "1 2" */
+    long rank = rank_of_launcher(), first = 0;
+
+    while (counts && first < rank) {
+        char *end;
+        long n = strtol(counts, &end, 10);
+
+        if (n <= 0 || end == counts)
+            break;
+        first += n;
+        counts = end;
+    }
+    return ring_launched() && rank != 0 && !(counts && first == rank && *counts);
+}
+
+static int quiet;
+
+/* A launcher ends all ranks when the first fails: that must not be a quiet one. */
+static void wait_for_the_one_that_speaks(int status, void *arg)
+{
+    (void)arg;
+    if (quiet && status)
+        sleep(5);
+}
+
 /* A wrong command line is said once, not by every rank. */
 static void parse_quietly(int argc, char **argv, struct ring_options *o)
 {
-    int quiet = ring_launched() && rank_of_launcher() != 0;
-    int kept = quiet ? dup(STDERR_FILENO) : -1, out = quiet ? dup(STDOUT_FILENO) : -1;
+    int kept = -1, out = -1;
 
-    if (quiet && (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)))
-        quiet = 0;
+    quiet = said_by_another();
+    if (quiet) {
+        kept = dup(STDERR_FILENO);
+        out = dup(STDOUT_FILENO);
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout) ||
+            on_exit(wait_for_the_one_that_speaks, NULL))
+            quiet = 0;
+    }
     ring_options_parse(argc, argv, o);
+    quiet = 0;
     if (kept >= 0) {
         fflush(stderr);
         dup2(kept, STDERR_FILENO);
@@ -52,6 +87,7 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
                      struct ring_identity *id)
 {
     const hcp_shape *s = &plan->shape;
+    const char *slash = p->o.plugin ? strrchr(p->o.plugin, '/') : NULL;
 
     *id = (struct ring_identity){.plan_version = hcp_plan_version(),
                                  .fingerprint = hcp_plan_fingerprint(plan),
@@ -62,11 +98,16 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
              s->dtype, (int)s->heads, (int)s->kv_heads, (int)s->head_dim, (int)s->batch,
              plan->causal ? "causal" : "full", hcp_layout_name(plan->layout));
     snprintf(id->options, sizeof id->options,
-             "buffers %d, sub-blocks %d%s, transport %s, seed %llu, passes %d",
+             "buffers %d, sub-blocks %d%s, transport %s, seed %llu%s%s, passes %d",
              (int)plan->buffers, (int)plan->sub_blocks, plan->barrier ? ", barrier" : "",
-             p->o.transport, (unsigned long long)p->o.seed, p->o.repeat);
+             p->o.transport, (unsigned long long)p->o.seed, p->o.search ? ", search" : "",
+             p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
+    /* Of a plug-in the name: it may lie elsewhere on other hosts. */
     snprintf(id->provider, sizeof id->provider, "%s",
-             p->o.provider ? p->o.provider : plan->provider);
+             slash           ? slash + 1
+             : p->o.plugin   ? p->o.plugin
+             : p->o.provider ? p->o.provider
+                             : plan->provider);
 }
 
 static int agree(const struct ring_program *p, struct hcp_err *err)
@@ -170,6 +211,8 @@ static int run_plans(struct ring_program *p, struct hcp_err *err)
     if (rc == HCP_OK && p->comm.rank == 0) {
         if (ring_print(p, results, done, NULL))
             rc = hcp_fail(err, HCP_FAILED, "cannot print the results");
+        fflush(stdout); /* a launcher may end this rank when the first one ends */
+        hcp_cli_written(stdout);
         if (rc == HCP_OK)
             rc = ring_store(p, results, done, err);
         for (size_t i = 0; rc == HCP_OK && i < done; i++)
@@ -217,7 +260,9 @@ static int under_mpi(struct ring_program *p, int loaded, const struct ring_gpus 
     if (rc == HCP_OK)
         rc = check_size(p, err);
     if (rc == HCP_OK)
-        rc = ring_watch_start(&p->comm, p->o.timeout_s, &p->watch, err);
+        rc = ring_all_ok(&p->comm,
+                         ring_watch_start(&p->comm, p->o.timeout_s, &p->watch, err),
+                         err);
     if (rc == HCP_OK)
         rc = with_device(p, gpus, err);
     return rc;

@@ -299,7 +299,8 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
         children,
         NULL,
         NULL};
-    static char name[] = "hcp-ring search", command[] = "search";
+    static char name[] = "hcp-ring", search[] = "hcp-ring search", command[] = "search";
+    char *program = argv[0];
 
     memset(out, 0, sizeof *out);
     hcp_shape_defaults(&out->shape);
@@ -313,9 +314,9 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
     out->seed = 1;
     argp_program_version_hook = print_version;
     out->search = argc > 1 && strcmp(argv[1], "search") == 0;
-    if (out->search)
-        argv[1] = name; /* what argp calls the program */
+    argv[out->search] = out->search ? search : name; /* what argp calls the program */
     argp_parse(&argp, argc - out->search, argv + out->search, 0, NULL, out);
+    argv[0] = program;
     if (out->search)
         argv[1] = command;
 }

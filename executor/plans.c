@@ -131,6 +131,12 @@ static int read_file(const char *file, struct ring_plans *p, struct hcp_err *err
     json = json_loadf(in, JSON_REJECT_DUPLICATES, &why);
     if (in != stdin)
         fclose(in);
+    if (!json && in == stdin)
+        return hcp_fail(err, HCP_FAILED,
+                        "standard input is not a plan: line %d: %s; print one with "
+                        "'hcp-plan split --json', and for several ranks into a file: a "
+                        "launcher hands standard input to rank 0 alone",
+                        why.line, why.text);
     if (!json)
         return hcp_fail(err, HCP_FAILED,
                         "%s is not a plan: line %d: %s; print one with 'hcp-plan split "
@@ -146,7 +152,8 @@ static int read_file(const char *file, struct ring_plans *p, struct hcp_err *err
     }
     json_decref(json);
     if (rc == HCP_OK && p->n == before)
-        rc = hcp_fail(err, HCP_NO_ANSWER, "%s holds no plan", file);
+        rc = hcp_fail(err, HCP_NO_ANSWER,
+                      "%s holds no plan; print one with 'hcp-plan split --json'", file);
     return rc;
 }
 

@@ -335,6 +335,8 @@ static int publish(struct ring_program *p, struct findings *f, struct hcp_err *e
         f->notes[i] = f->text[i];
     if (ring_print(p, f->results, f->n, f->notes))
         rc = hcp_fail(err, HCP_FAILED, "cannot print the results");
+    fflush(stdout); /* a launcher may end this rank when the first one ends */
+    hcp_cli_written(stdout);
     if (rc == HCP_OK)
         rc = ring_store(p, f->results, f->n, err);
     for (size_t i = 0; rc == HCP_OK && i < f->n; i++)
