@@ -50,7 +50,8 @@ void ring_warden_stop(ring_warden *w);
  * it set. MCA parameters of the environment are left as they are. Unblocks the signals
  * that ring_watch_block_signals() blocked. Returns only on failure. */
 int ring_launch_local(int n, int argc, char **argv, struct hcp_err *err);
-/* 1 if a launcher (mpirun, srun) started this process as one of its ranks. */
+/* 1 if a launcher (mpirun, srun) started this process as one of its ranks. To be asked
+ * before MPI starts, too: the first answer is kept. */
 int ring_launched(void);
 
 /* ---- MPI ----------------------------------------------------------------- */

@@ -11,8 +11,12 @@
 
 int ring_launched(void)
 {
+    /* MPI_Init of a process that nobody launched sets what a launcher sets. */
+    static int before_mpi = -1;
     int rank, size;
-    return hcp_mpi_launched(&rank, &size);
+    if (before_mpi < 0)
+        before_mpi = hcp_mpi_launched(&rank, &size);
+    return before_mpi;
 }
 
 /* Whether arg is --local, spelled as getopt accepts it: shortened down to --loc, the
