@@ -16,6 +16,8 @@ ring_setup() {
     export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_hwloc_base_binding_policy=none
     export OMPI_MCA_btl_vader_single_copy_mechanism=none
+    # A launcher is not to wait a second for ranks that end by themselves.
+    export OMPI_MCA_odls_base_sigkill_timeout=0
     # An MPI library keeps what it needs until the end; ring-leak.sh looks for leaks.
     export ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS-}
     cpu=$(cpu_device)
