@@ -4,6 +4,7 @@
 # --help is in the page and the other way round, every JSON key printed is described,
 # every function of the header has its prototype, and the examples of the page run.
 program=hcp-plan
+# shellcheck source=tests/man.sh
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..5

@@ -3,6 +3,7 @@
 # hcp-profile(1) says what the program says: every option of --help is in the page and
 # the other way round, every column of its tables is explained, its examples run.
 program=hcp-profile
+# shellcheck source=tests/man.sh
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..4

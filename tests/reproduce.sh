@@ -4,6 +4,7 @@
 # second throttled, sequence lengths by strategies; and our `best` beside its strategies.
 # Its three figures' data as CSV: makespan, speedup over even, error of the prediction.
 set -u
+# shellcheck source=tests/study.sh
 . "$(dirname "$0")/study.sh"
 
 levels=10,20,30,40,50,60,70,80,90

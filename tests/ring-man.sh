@@ -3,6 +3,7 @@
 # hcp-ring(1) says what the program says: every option of --help is in the page and the
 # other way round, every column and JSON key printed is described, its examples run.
 program=hcp-ring
+# shellcheck source=tests/man.sh
 . "${top_srcdir:?}/tests/man.sh"
 
 if ! test -x "$top_builddir/executor/hcp-ring"; then
@@ -29,13 +30,13 @@ if command -v mpirun >/dev/null; then
     test "$(wc -l <"$tmp/columns")" -ge 18 ||
         cat "$tmp/complained" "$tmp/columns" >>"$tmp/bad"
     check "every column is described" "$tmp/bad"
-    sed -n '/^\.Sh JSON/,/^\.Sh VERIF/p' "$page" | grep '^\.It Cm' | tr ' ' '\n' |
-        sort -u >"$tmp/items"
+    sed -n '/^\.Sh JSON/,/^\.Sh VERIF/p' "$page" | grep '^\.\(It \)\{0,1\}Cm' |
+        tr ' ' '\n' | sort -u >"$tmp/items"
     grep -o '"[a-z_]*":' "$tmp/dir/json" | tr -d '":' | sort -u >"$tmp/keys"
     comm -23 "$tmp/keys" "$tmp/items" >"$tmp/bad"
     # All that is described is printed, but for what only a failure has.
     comm -13 "$tmp/keys" "$tmp/items" |
-        grep -v -x -e , -e .It -e Cm -e failure >>"$tmp/bad"
+        grep -v -x -e '[,:;]' -e .It -e '\.*Cm' -e search -e failure >>"$tmp/bad"
     check "every JSON key is described" "$tmp/bad"
 else
     for what in "the page's examples run" "every column is described" \

@@ -4,6 +4,7 @@
 # every strategy's split measured beside the best split that `hcp-ring search` finds.
 # Writes table.md: the table, and what it says in a few lines.
 set -u
+# shellcheck source=tests/study.sh
 . "$(dirname "$0")/study.sh"
 
 limits=100/100,100/50,100/20,100/10,50/100,20/100,10/100
