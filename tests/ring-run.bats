@@ -1,0 +1,233 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
+# What hcp-ring says of a good run, in JSON, text and the database; questions and search.
+
+bats_require_minimum_version 1.5.0
+load ring-lib
+
+setup_file() {
+    export TMPDIR=$BATS_FILE_TMPDIR
+    add_models "$TMPDIR/m.db" fp32 1 2 1 32 none,cpu:50 2K
+}
+
+setup() {
+    ring_setup
+    shape=(--dtype fp32 --batch 1 --heads 2 --kv-heads 1 --head-dim 32)
+    cp "$BATS_FILE_TMPDIR/m.db" .
+    ranks=$cpu,$cpu@cpu:50
+    question=(--ranks "$ranks" --seq-len 1K --mask causal --layout zigzag --db m.db "${shape[@]}")
+}
+
+# value KEY [LINE]: of a number or string, the first in the line.
+value() {
+    sed -n 's/^[^]]*"'"$1"'":\("\([^"]*\)"\|\([^,}]*\)\).*/\2\3/p' <<<"${2-$line}" | head -n 1
+}
+of_rank() { # of_rank N: its object in $line
+    grep -o '{"rank":'"$1"',[^}]*}' <<<"$line"
+}
+holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
+    local args=() pair
+    for pair in "${@:2}"; do
+        args+=(-v "$pair")
+    done
+    awk "${args[@]}" "BEGIN { exit !($1) }"
+}
+
+@test "--json: every member, numbers that are consistent" {
+    plan m.db plan.json "3*$cpu" causal zigzag 100,0,200 "${shape[@]}" --sub-blocks 2
+    run --separate-stderr ring 3 --json --plan plan.json --verify
+    [ "$status" -eq 0 ]
+    [ "$(wc -l <<<"$output")" -eq 1 ]
+    line=$output
+    for key in schema fingerprint strategy seq_len mask layout tokens makespan_ms interval_ms min_ms repeats \
+        predicted_ms predicted_interval_ms prediction_error bound_ms efficiency predicted_even_ms transport \
+        transport_version buffers sub_blocks barrier provider kernel verified max_error ranks; do
+        [[ "$line" == *"\"$key\":"* ]]
+    done
+    for key in rank device limit host tokens compute_ms wait_ms transfer_ms total_ms predicted_compute_ms \
+        predicted_ms max_error error_bound single_device_error lse_error rows_compared; do
+        [ "$(grep -o "\"$key\":" <<<"${line#*\"ranks\":}" | wc -l)" -eq 3 ]
+    done
+    [[ "$line" == *'"seq_len":300,"mask":"causal","layout":"zigzag","tokens":[100,0,200],'* ]]
+    [[ "$line" == *'"transport":"mpi",'*'"buffers":2,"sub_blocks":2,"barrier":false,"provider":"cpu-blas",'* ]]
+    [ "$(grep -o '"fingerprint":"[0-9a-f]*"' plan.json)" = "$(grep -o '"fingerprint":"[0-9a-f]*"' <<<"$line")" ]
+    most=0 worst=0
+    for rank in 0 1 2; do
+        one=$(of_rank $rank)
+        total=$(value total_ms "$one") worst_here=$(value max_error "$one")
+        holds 'c >= 0 && w >= 0 && x >= 0 && t - c - w < 1e-6 && c + w - t < 1e-6' t="$total" \
+            c="$(value compute_ms "$one")" w="$(value wait_ms "$one")" x="$(value transfer_ms "$one")"
+        holds 'p >= c' p="$(value predicted_ms "$one")" c="$(value predicted_compute_ms "$one")"
+        holds 'e <= b' e="$worst_here" b="$(value error_bound "$one")"
+        most=$(awk -v a="$most" -v b="$total" 'BEGIN { print (a > b ? a : b) }')
+        worst=$(awk -v a="$worst" -v b="$worst_here" 'BEGIN { print (a > b ? a : b) }')
+    done
+    # One pass: its makespan is the slowest rank's, and the interval is that.
+    ms=$(sed 's/.*"makespan_ms":\([^,]*\).*/\1/' <<<"$line")
+    holds 'a > 0 && a / b < 1.0001 && b / a < 1.0001' a="$ms" b="$most"
+    holds 'a == b' a="$(sed 's/.*"min_ms":\([^,]*\).*/\1/' <<<"$line")" b="$ms"
+    holds 'e / w < 1.0001 && w / e < 1.0001' w="$worst" e="$(sed 's/.*"max_error":\([^,]*\),"ranks".*/\1/' <<<"$line")"
+    bound=$(sed 's/.*"bound_ms":\([^,]*\).*/\1/' <<<"$line")
+    holds 'd < 1e-9 && d > -1e-9' d="$(awk -v b="$bound" -v m="$ms" -v e="$(sed 's/.*"efficiency":\([^,]*\).*/\1/' <<<"$line")" 'BEGIN { print e - b / m }')"
+    # The rank without tokens.
+    [[ "$(of_rank 1)" == *'"tokens":0,"compute_ms":0,"wait_ms":0,"transfer_ms":0,"total_ms":0,'* ]]
+    # What was predicted is what the plan says.
+    [ "$(grep -o '"makespan_ms":[^,]*' plan.json | cut -d: -f2)" = "$(grep -o '"predicted_ms":[^,]*' <<<"$line" | head -n 1 | cut -d: -f2)" ]
+}
+
+@test "--json: several repetitions, without verification, a plan without predictions" {
+    plan m.db plan.json "2*$cpu" full contiguous 100,200 "${shape[@]}"
+    run --separate-stderr ring 2 --json --plan plan.json --repeat 7
+    line=$output
+    [[ "$line" == *'"repeats":7,'*'"verified":null,"max_error":null,"ranks"'* ]]
+    [[ "$line" != *rows_compared* ]]
+    holds 'lo <= m && m <= hi && min <= lo' m="$(sed 's/.*"makespan_ms":\([^,]*\).*/\1/' <<<"$line")" \
+        lo="$(sed 's/.*"interval_ms":\[\([^,]*\),.*predicted_interval.*/\1/' <<<"$line")" \
+        hi="$(sed 's/.*"interval_ms":\[[^,]*,\([^]]*\)\],"min_ms.*/\1/' <<<"$line")" \
+        min="$(sed 's/.*"min_ms":\([^,]*\).*/\1/' <<<"$line")"
+    sed 's/,"fingerprint":"[0-9a-f]*"//
+        s/"\(predicted_ms\|compute_ms\|makespan_ms\|bound_ms\|even_ms\|drop_ms\)":[^,]*/"\1":null/g
+        s/"interval_ms":\[[^]]*\]/"interval_ms":[null,null]/' plan.json >bare.json
+    run --separate-stderr ring 2 --json --plan bare.json
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"predicted_ms":null,"predicted_interval_ms":[null,null],"prediction_error":null,'* ]]
+    run --separate-stderr ring 2 --plan bare.json
+    [[ "$output" != *nan* ]]
+    [[ "$output" != *predicted\ * ]]
+}
+
+@test "text: the ranks, the makespan beside the prediction, what was verified" {
+    plan m.db plan.json "$ranks" causal zigzag 100,200 "${shape[@]}"
+    run --separate-stderr ring 2 --plan plan.json --verify
+    [ "$status" -eq 0 ]
+    [[ "${lines[0]}" == RANK*DEVICE*LIMIT*TOKENS*COMPUTE_MS*WAIT_MS*TRANSFER_MS*TOTAL_MS*PREDICTED_MS ]]
+    [[ "${lines[2]}" == *"1 $cpu cpu:50"*" 200 "* ]]
+    [[ "$output" == *"given, 300 tokens, causal mask, zigzag layout: measured "*" ms (95 %: "*", 1 pass"*"), predicted "* ]]
+    [[ "$output" == *"mpi ("*"), kernel cpu-blas"* ]]
+    [[ "$output" == *"verified: "*" rows, O within "*" (bound "* ]]
+    [ -z "$stderr" ]
+}
+
+@test "the same numbers in a German locale" {
+    plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
+    LC_ALL=de_DE.UTF-8 run --separate-stderr ring 2 --json --plan plan.json --warm-up 0.1 --max-time 2.5
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ \"makespan_ms\":[0-9]+\.[0-9]+,\"interval_ms\" ]]
+}
+
+@test "standard input is one rank's plan; an array of plans is several" {
+    plan m.db one.json "1*$cpu" causal zigzag 100 "${shape[@]}"
+    run --separate-stderr ring 1 --json --plan - <one.json
+    [ "$status" -eq 0 ]
+    [[ "$output" == '{"schema":1,'*'"tokens":[100],'*'"transport":"",'* ]]
+    hcp-plan compare --db m.db --ranks "2*$cpu" --seq-len 1K --mask causal --json "${shape[@]}" >array.json
+    run --separate-stderr ring 2 --json --plan array.json
+    [ "$status" -eq 0 ]
+    [ "$(results | sed 's/.*"strategy":"\([a-z]*\)".*/\1/' | xargs)" = "even nominal proportional lut poly best" ]
+    plan m.db two.json "2*$cpu" full contiguous 100,50 "${shape[@]}"
+    run --separate-stderr ring 2 --plan array.json --plan two.json
+    [ "$(grep -c zigzag <<<"$output")" -eq 6 ]
+    [ "$(grep -c '^given .* 150 full .* 100/50' <<<"$output")" -eq 1 ]
+    [ ! -e hcp.db ] # plan files, no --db: nothing is stored
+}
+
+@test "a question: every strategy, and what lands in the database" {
+    run --separate-stderr ring 2 --json "${question[@]}" --strategy all --verify
+    [ "$status" -eq 0 ]
+    [ "$(results | sed 's/.*"strategy":"\([a-z]*\)".*/\1/' | xargs)" = "even nominal proportional lut poly best" ]
+    [ "$(results | grep -c '"verified":true')" -eq 6 ]
+    # As the planner says: two ranks ask the library, and get what the command prints.
+    hcp-plan split --db m.db --ranks "$ranks" --seq-len 1K --mask causal --layout zigzag --json "${shape[@]}" >best.json
+    line=$(results | grep '"strategy":"best"')
+    [ "$(grep -o '"fingerprint":"[0-9a-f]*"' best.json)" = "$(grep -o '"fingerprint":"[0-9a-f]*"' <<<"$line")" ]
+    run --separate-stderr hcp-profile show --rings --json --db m.db
+    [ "$status" -eq 0 ]
+    rings=$(sed 's/{"uid"/\n&/g' <<<"$output" | grep '^{"uid"')
+    [ "$(wc -l <<<"$rings")" -eq 6 ]
+    row=$(grep '"strategy":"best"' <<<"$rings")
+    for key in makespan_ms predicted_ms min_ms bound_ms efficiency max_error; do
+        a=$(sed 's/.*"transport":/&/; s/^\(.*\)"ranks":.*/\1/; s/.*"'$key'":\([^,}]*\).*/\1/' <<<"$row")
+        b=$(sed 's/"ranks":.*//; s/.*"'$key'":\([^,}]*\).*/\1/' <<<"$line")
+        holds 'a == b || (a / b < 1.000001 && b / a < 1.000001)' a="$a" b="$b"
+    done
+    [[ "$row" == *'"mask":"causal","layout":"zigzag"'*'"transport":"mpi","provider":"cpu-blas"'*'"seq_len":1024'*'"repeats":1'* ]]
+    [ "$(grep -o '"limit":"[^"]*"' <<<"$row" | xargs)" = "limit: limit:cpu:50" ]
+    [ "$(grep -o '"tokens":[0-9]*' <<<"$row" | xargs)" = \
+        "$(sed 's/.*"tokens":\[\([0-9]*\),\([0-9]*\)\].*/tokens:\1 tokens:\2/' <<<"$line")" ]
+}
+
+@test "--no-store; a plan file with --db; a database made for it" {
+    rings() {
+        hcp-profile show --rings --json --db "$1" | grep -o '"uid"' | wc -l
+    }
+    run ring 2 "${question[@]}" --no-store
+    [ "$status" -eq 0 ]
+    [ "$(rings m.db)" -eq 0 ]
+    plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
+    run ring 2 --plan plan.json --db new.db
+    [ "$status" -eq 0 ]
+    [ "$(rings new.db)" -eq 1 ]
+    run ring 2 --plan plan.json --db new.db
+    [ "$(rings new.db)" -eq 2 ]
+    run ring 2 --plan plan.json --db other.db --no-store
+    [ ! -e other.db ]
+}
+
+@test "options that change the plan are said, and stored" {
+    plan m.db plan.json "3*$cpu" causal zigzag 100,100,100 "${shape[@]}"
+    run --separate-stderr ring 3 --json --plan plan.json --db x.db --buffers 0 --sub-blocks 3 --barrier --seed 5
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"buffers":0,"sub_blocks":3,"barrier":true,'* ]]
+    run hcp-profile show --rings --json --db x.db
+    [[ "$output" == *'"buffers":0,"sub_blocks":3,"barrier":true,'* ]]
+}
+
+@test "search: finds a split as fast as any given, and says how they compare" {
+    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 \
+        "${question[@]}" --strategy even,best --json
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+    # The given, what was tried, and the best found comes last.
+    notes=$(results | sed 's/.*"note":"\([^"]*\)"}.*/\1/')
+    [ "$(grep -c 'x best found$' <<<"$notes")" -eq 2 ]
+    [[ "$(tail -n 1 <<<"$notes")" == "best found of "*" measured" ]]
+    best=$(results | tail -n 1 | sed 's/.*"makespan_ms":\([^,]*\).*/\1/')
+    while read -r ms; do
+        holds 'best <= ms' best="$best" ms="$ms"
+    done < <(results | grep 'x best found"' | sed 's/.*"makespan_ms":\([^,]*\).*/\1/')
+    while read -r ratio; do
+        holds 'r >= 1' r="$ratio"
+    done < <(sed -n 's/x best found$//p' <<<"$notes")
+    n=$(sed -n 's/^best found of \([0-9]*\) measured$/\1/p' <<<"$notes")
+    [ "$n" -ge 4 ]
+    # Every split measured adds up, and none was measured twice.
+    [ "$(results | sed 's/.*"tokens":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/' | awk '{ print $1 + $2 }' | sort -u)" = 1024 ]
+    [ "$(results | grep '"note":"tried"' | sed 's/.*"tokens":\(\[[^]]*\]\).*/\1/' | sort | uniq -d | wc -l)" -eq 0 ]
+}
+
+@test "search of a plan file without models, in text" {
+    plan m.db plan.json "2*$cpu" causal contiguous 400,112 "${shape[@]}"
+    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 --plan plan.json --verify
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+    [[ "${lines[0]}" == STRATEGY*NOTE ]]
+    [ "$(grep -c '400/112 .*x best found' <<<"$output")" -eq 1 ]
+    [ "$(grep -c 'best found of [0-9]* measured' <<<"$output")" -eq 1 ]
+}
+
+@test "--local: says what it sets, and gives the same" {
+    plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
+    unset "${!OMPI_@}"
+    run --separate-stderr timeout 60 hcp-ring --local 2 --plan plan.json --json --warm-up 0 --repeat 1
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" == '{"schema":1,'* ]]
+    [[ "$stderr" == "hcp-ring: --local 2: mpirun -np 2"* ]]
+    [ "$(id -u)" -ne 0 ] || [[ "$stderr" == *"--allow-run-as-root (user id 0)"* ]]
+    run --separate-stderr timeout 60 hcp-ring search --local=2 --plan plan.json --warm-up 0 --repeat 1
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"best found of "* ]]
+    nothing_left
+}
