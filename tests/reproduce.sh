@@ -38,6 +38,11 @@ while [ $# -gt 0 ]; do
         shift
         break
         ;;
+    --plans-only)
+        plans_only=1
+        shift
+        continue
+        ;;
     --*=*)
         option=${1%%=*}
         value=${1#*=}
@@ -91,6 +96,7 @@ for level in $(words "$levels"); do
     say "rank 1 at $level %"
     one_level "$level" "$@" || failed "level $level failed"
 done
+study_planned
 
 for level in $(words "$levels"); do
     ring_rows "$level" "level-$level"

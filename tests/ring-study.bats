@@ -26,7 +26,8 @@ study() { # SCRIPT OPTIONS...
 }
 
 @test "reproduce.sh: three files, a level that fails, and the same command again" {
-    run -1 --separate-stderr study reproduce.sh --levels 50,30 --lengths 192,256
+    run -1 --separate-stderr study reproduce.sh --levels 50,30 --lengths 192,256 \
+        --plan "--buffers 0"
     [[ $stderr == *"level 30 failed"* ]]
     for figure in makespan speedup prediction; do
         [ "$(grep -c '^50,' out/$figure.csv)" -eq 10 ]
@@ -40,8 +41,10 @@ study() { # SCRIPT OPTIONS...
         /^50,/ && ($7 <= 0 || $7 >= $2) { exit 1 }
         /^50,/ && (ratio - 1 - $6 / 100) ^ 2 > 4e-4 * ratio ^ 2 { exit 1 }' \
         out/prediction.csv
+    grep -q "^# profile: p.db, given; hcp-plan options: --buffers 0$" out/speedup.csv
     cp out/level-50.txt kept
-    run -1 study reproduce.sh --levels 50,30 --lengths 192,256
+    run -1 study reproduce.sh --levels 50,30 --lengths 192,256 \
+        --plan "--buffers 0"
     cmp kept out/level-50.txt
     run -2 study reproduce.sh --levels 50 --lengths 192
 }

@@ -33,6 +33,11 @@ while [ $# -gt 0 ]; do
         shift
         break
         ;;
+    --plans-only)
+        plans_only=1
+        shift
+        continue
+        ;;
     --*=*)
         option=${1%%=*}
         value=${1#*=}
@@ -100,6 +105,7 @@ for pair in $(words "$limits"); do
     say "limits $pair"
     one_pair "${pair%/*}" "${pair#*/}" "$@" || failed "limits $pair failed"
 done
+study_planned
 
 for pair in $(words "$limits"); do
     ring_rows "$pair" "pair-${pair%/*}-${pair#*/}"

@@ -21,7 +21,8 @@ failed() { # TEXT: the study goes on, and ends with 1
 
 # ---- options ----
 
-device='' given_db='' lengths='' repeats=10 budget='' output='' shape='' link=''
+device='' given_db='' lengths='' repeats=10 budget='' output='' shape=''
+plan_options='' plans_only=''
 study_help() {
     cat <<'TEXT'
   --device NAME    cpu, or a GPU by the name plans have (nvidia-h200); otherwise the
@@ -32,7 +33,8 @@ study_help() {
   --repeats N      measured passes of a plan (10)
   --shape OPTIONS  heads, head dim, dtype and batch as hcp-plan's options, one word
                    (GPU: none; CPU: --heads 2 --kv-heads 1 --head-dim 64 --dtype fp32)
-  --link NAME      plan with the transfers of nccl or mpi measured by 'hcp-profile link'
+  --plan OPTIONS   more of hcp-plan's options, one word: '--link nccl --extrapolate'
+  --plans-only     make the plans, which needs no GPU but a --device and a --db, and stop
   --output DIR     where everything goes; the same command goes on there after a stop
   --help
 Options after -- are hcp-ring's: -- --transport mpi --warm-up 0.05
@@ -48,7 +50,7 @@ study_option() { # NAME VALUE
     --repeats) repeats=$2 ;;
     --budget) budget=$2 ;;
     --shape) shape=$2 ;;
-    --link) link=$2 ;;
+    --plan) plan_options=$2 ;;
     --output) output=$2 ;;
     *) return 1 ;;
     esac
@@ -112,7 +114,7 @@ study_begin() { # DEFAULT-LENGTHS-GPU DEFAULT-LENGTHS-CPU SETTINGS...
     [ -n "$lengths" ] || lengths=$gpu_lengths
     [ -n "$budget" ] || budget=10m
     lengths=$(words "$lengths")
-    settings="$name $slug $given_db $lengths / $repeats $shape $link $*"
+    settings="$name $slug $given_db $lengths / $repeats $shape $plan_options $*"
     if [ -e "$output/settings" ]; then
         [ "$(cat "$output/settings")" = "$settings" ] ||
             die 2 "$output holds a run with other options; give another --output"
@@ -169,7 +171,7 @@ plan_file() { # FILE COMMAND RANKS LENGTH OPTIONS...
     [ -s "$plan_to" ] && return
     # shellcheck disable=SC2086 # options are words
     if hcp-plan "$plan_command" --db "$output/profile.db" --ranks "$plan_ranks" \
-        --seq-len "$plan_length" $shape ${link:+--link $link} "$@" --json \
+        --seq-len "$plan_length" $shape $plan_options "$@" --json \
         >"$plan_to.part" 2>"$plan_to.err"; then
         rm -f "$plan_to.err"
         mv "$plan_to.part" "$plan_to"
@@ -188,6 +190,7 @@ ring_file() { # NAME MISSING OPTIONS...
     ring_to=$output/$1
     ring_missing=$2
     shift 2
+    [ -z "$plans_only" ] || return "$((ring_missing > 0))"
     if ! hcp-ring "$@" >"$ring_to.part" 2>"$ring_to.err" </dev/null; then
         say "hcp-ring failed: $(grep '^hcp-ring: [^-]' "$ring_to.err" | head -n 1)" \
             "(see $ring_to.err)"
@@ -228,9 +231,14 @@ provenance() {
 # $(hcp-ring --version), ${means:-nothing was measured}
 # shape: ${shape:-32 query heads, 8 KV heads, head dim 128, bf16, batch 1}
 # measured: median of at most $repeats passes${ring_options:+; $ring_options}
-# profile: $(cat "$output/profile-from")${link:+; transfers of $link planned as measured}
+# profile: $(cat "$output/profile-from")${plan_options:+; hcp-plan options: $plan_options}
 # date: $(date -u +%Y-%m-%dT%H:%M:%SZ)
 TEXT
+}
+
+# After --plans-only: all that could be planned is.
+study_planned() {
+    [ -z "$plans_only" ] || study_end
 }
 
 study_end() {
