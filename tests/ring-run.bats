@@ -19,12 +19,11 @@ setup() {
     question=(--ranks "$ranks" --seq-len 1K --mask causal --layout zigzag --db m.db "${shape[@]}")
 }
 
-# value KEY [LINE]: of a number or string, the first in the line.
-value() {
-    sed -n 's/^[^]]*"'"$1"'":\("\([^"]*\)"\|\([^,}]*\)\).*/\2\3/p' <<<"${2-$line}" | head -n 1
+value() { # value KEY TEXT: the first in the text
+    grep -o '"'"$1"'":[^],}]*' <<<"$2" | head -n 1 | cut -d: -f2- | tr -d '"'
 }
-of_rank() { # of_rank N: its object in $line
-    grep -o '{"rank":'"$1"',[^}]*}' <<<"$line"
+of_rank() { # of_rank N: what $line says of it
+    sed 's/{"rank":/\n&/g' <<<"$line" | grep '^{"rank":'"$1",
 }
 holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     local args=() pair
