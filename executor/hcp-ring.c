@@ -188,8 +188,7 @@ static int open_links(struct ring_program *p, struct hcp_err *err)
     snprintf(p->transport, sizeof p->transport, "%s", choose_transport(p));
     /* The watch is to end a wait first: it names the rank and what it was waited for. */
     rc = ring_links_new(p->transport, &p->comm, p->place.runtime,
-                        p->place.self.is_cuda ? p->place.self.sm_seen : 0,
-                        1.5 * p->o.timeout_s + 2, &p->links, err);
+                        &p->place.device, 1.5 * p->o.timeout_s + 2, &p->links, err);
     rc = ring_all_ok(&p->comm, rc, err);
     if (rc == HCP_OK)
         ring_watch_on_stop(p->watch, cancel_links, p->links);

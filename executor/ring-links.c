@@ -18,15 +18,15 @@ struct ring_links {
     char transport[16];
     const struct ring_comm *comm;
     const hcp_runtime *runtime;
-    int32_t sm_count;
+    int32_t ordinal, sm_count;
     double timeout_s;
     struct group *groups;
     pthread_mutex_t mutex; /* of the list, which cancel walks from another thread */
 };
 
 int ring_links_new(const char *transport, const struct ring_comm *comm,
-                   const hcp_runtime *runtime, int32_t sm_count, double timeout_s,
-                   ring_links **out, struct hcp_err *err)
+                   const hcp_runtime *runtime, const hcp_device_ref *device,
+                   double timeout_s, ring_links **out, struct hcp_err *err)
 {
     ring_links *links = calloc(1, sizeof *links);
 
@@ -35,7 +35,8 @@ int ring_links_new(const char *transport, const struct ring_comm *comm,
     snprintf(links->transport, sizeof links->transport, "%s", transport);
     links->comm = comm;
     links->runtime = runtime;
-    links->sm_count = sm_count;
+    links->ordinal = device->ordinal;
+    links->sm_count = runtime->kind == HCP_DEVICE_CUDA ? device->sm_count : 0;
     links->timeout_s = timeout_s;
     pthread_mutex_init(&links->mutex, NULL);
     *out = links;
@@ -93,6 +94,7 @@ static int group_open(const ring_links *links, const unsigned char *present,
         const struct hcp_transport_config config = {.name = links->transport,
                                                     .comm = g->comm,
                                                     .runtime = links->runtime,
+                                                    .ordinal = links->ordinal,
                                                     .sm_count = links->sm_count,
                                                     .timeout_s = links->timeout_s};
         rc = hcp_transport_open(&config, &g->transport, err);

@@ -19,8 +19,8 @@ typedef struct ring ring;
  * rings of the same ranks share one. */
 typedef struct ring_links ring_links;
 int ring_links_new(const char *transport, const struct ring_comm *comm,
-                   const hcp_runtime *runtime, int32_t sm_count, double timeout_s,
-                   ring_links **out, struct hcp_err *err);
+                   const hcp_runtime *runtime, const hcp_device_ref *device,
+                   double timeout_s, ring_links **out, struct hcp_err *err);
 /* Gives up what is under way, from any thread. */
 void ring_links_cancel(ring_links *links);
 void ring_links_close(ring_links *links); /* collective after success; accepts NULL */

@@ -127,9 +127,12 @@ static int grow_pieces(struct nccl_transport *n, struct hcp_err *err)
     return HCP_OK;
 }
 
-/* Notes that the transfer queued next is about to be launched. */
+/* Notes that the transfer queued next is about to be launched: the first since the last
+ * precede(), for those behind it in the stream wait until it is over. */
 static int mark(struct nccl_transport *n, const struct nccl_link *l)
 {
+    if (n->launching[l->sends].new)
+        return HCP_RC_OK;
     n->launching[l->sends].new = 1;
     return n->base.runtime->event_record(n->launching[l->sends].event, l->stream);
 }
@@ -175,8 +178,9 @@ static int queue_receive(struct nccl_transport *n, int32_t k, struct hcp_err *er
     int rc = HCP_RC_OK;
     if (s->previous >= 0) {
         rc = run->event_wait(n->events[s->previous].done, n->in.stream);
-        /* Not after the wait for its sending, which computing must not wait for. */
-        if (rc == HCP_RC_OK)
+        /* Not after the wait for its sending, which computing must not wait for; nor
+         * where other receives than that of the block computed next are before it. */
+        if (rc == HCP_RC_OK && k - s->previous <= 2)
             rc = mark(n, &n->in);
         if (rc == HCP_RC_OK && n->base.steps[s->previous].transfer.send)
             rc = run->event_wait(n->events[s->previous].send_to, n->in.stream);
