@@ -25,7 +25,7 @@ speedup.csv and prediction.csv. GPUs are limited by MPS, a CPU's cores by a duty
                    in the figures ($strategies)
 TEXT
     study_help
-    echo "Lengths: 4K,8K,16K,32K,64K; on a CPU 1K,2K,4K."
+    echo "Lengths: 4K,8K,16K,32K,64K; on a CPU 2K,4K."
 }
 
 while [ $# -gt 0 ]; do
@@ -66,7 +66,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 ring_options=$*
-study_begin 4K,8K,16K,32K,64K 1K,2K,4K "$mask" "$layout" / "$@"
+study_begin 4K,8K,16K,32K,64K 2K,4K "$mask" "$layout" / "$@"
 case ,$levels, in
 *,100,*) study_profile "$levels" ;;
 *) study_profile "$levels,100" ;;

@@ -20,7 +20,7 @@ Searches the best split of two ranks under each pair of limits and writes table.
   --cases LIST     pairs MASK/LAYOUT ($cases)
 TEXT
     study_help
-    echo "Lengths: 4K,16K,64K; on a CPU 1K,2K."
+    echo "Lengths: 4K,16K,64K; on a CPU 2K,4K."
 }
 
 while [ $# -gt 0 ]; do
@@ -65,7 +65,7 @@ for pair in $(words "$limits,$cases"); do
     esac
 done
 ring_options=$*
-study_begin 4K,16K,64K 1K,2K "$cases" / "$@"
+study_begin 4K,16K,64K 2K,4K "$cases" / "$@"
 study_profile "$(printf '%s' "$limits" | tr / , | tr , '\n' | sort -un | paste -sd, -)"
 
 # The faster rank alone: what leaving the other one out costs.
