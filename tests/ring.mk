@@ -69,7 +69,8 @@ dist_check_SCRIPTS += tests/ring-transport.sh
 TESTS += tests/ring-transport.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats tests/ring-errors.bats tests/ring-run.bats
+ring_scripts = tests/ring-verify.bats tests/ring-errors.bats tests/ring-run.bats \
+	tests/ring-leak.sh
 EXTRA_DIST += tests/ring-lib.bash
 dist_check_SCRIPTS += $(ring_scripts)
 TESTS += $(ring_scripts)

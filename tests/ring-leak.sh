@@ -1,0 +1,84 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# hcp-ring loses no memory with each pass, nor with each ring that it opens. MPI keeps
+# and loses some of its own: runs of different lengths are compared.
+: "${top_builddir:?}"
+skip() {
+    echo "1..0 # SKIP $1"
+    exit 0
+}
+program=$top_builddir/executor/hcp-ring
+[ -x "$program" ] || skip "built without MPI"
+command -v mpirun >/dev/null || skip "mpirun is not installed"
+command -v valgrind >/dev/null || skip "valgrind is not installed"
+"$top_builddir/libtool" --mode=execute valgrind --quiet --error-exitcode=1 "$program" --version \
+    >/dev/null 2>&1 || skip "hcp-ring does not run under valgrind (a sanitizer?)"
+
+tmp=$(mktemp -d) || exit 99
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' INT TERM
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+
+shape='--dtype fp32 --heads 2 --kv-heads 1 --head-dim 16'
+# shellcheck disable=SC2086 # words
+{
+    hcp-profile run --db "$tmp/m.db" --device synthetic:name=any --limits none --max-len 512 $shape
+    hcp-plan fit --quiet --db "$tmp/m.db"
+    hcp-plan split --db "$tmp/m.db" --ranks any,any --mask causal --layout zigzag --seq-len 13 \
+        --tokens 6,7 --sub-blocks 2 --tile 1 --extrapolate --json $shape
+} >"$tmp/plan.json" 2>"$tmp/err" || skip "no plan: $(cat "$tmp/err")"
+sed -n '/^{"schema"/p' "$tmp/plan.json" >"$tmp/p.json"
+
+# Rank 1 of two under valgrind; its lost and kept bytes in $bytes.
+lost() { # NAME RING'S OPTION...
+    log=$tmp/$1.log
+    shift
+    set -- --any-device --provider cpu-blas --warm-up 0 --max-time 600 --timeout 120 --no-store "$@"
+    timeout -k 5 120 mpirun -np 1 hcp-ring "$@" : \
+        -np 1 "$top_builddir/libtool" --mode=execute valgrind --fair-sched=try --leak-check=full \
+        --child-silent-after-fork=yes --log-file="$log" "$program" "$@" >"$tmp/out" 2>&1 </dev/null
+    code=$?
+    bytes=$(sed -n 's/,//g; s/^==[0-9]*== *\(definitely\|indirectly\|possibly\) lost: \([0-9]*\) bytes.*/\2/p
+        s/^==[0-9]*== *still reachable: \([0-9]*\) bytes.*/\1/p' "$log" |
+        awk '{ n += $1 } END { if (NR == 4) print n }')
+    if [ $code -ne 0 ] || [ -z "$bytes" ]; then
+        echo "# ended with $code"
+        sed 's/^/# /' "$tmp/out" "$log" | head -n 60
+        bytes=
+    fi
+}
+n=0
+compare() { # NAME FEW MANY LIMIT: bytes of a short and of a long run
+    n=$((n + 1))
+    echo "# $1: $2 bytes, then $3"
+    if [ -n "$2" ] && [ -n "$3" ] && [ $(($3 - $2)) -lt "$4" ]; then
+        echo "ok $n - $1"
+    else
+        echo "not ok $n - $1"
+        sed 's/^/# /' "$log" | head -n 100
+    fi
+}
+
+echo 1..3
+lost few --plan "$tmp/p.json" --repeat 10
+few=$bytes
+lost passes --plan "$tmp/p.json" --repeat 1000
+compare "1000 passes lose no more than 10: less than a byte each" "$few" "$bytes" 990
+
+lost rings-few --plan "$tmp/p.json" --repeat 1 --verify
+few=$bytes
+plans=$(yes "--plan=$tmp/p.json" | head -n 50)
+# shellcheck disable=SC2086 # words
+lost rings $plans --repeat 1 --verify
+compare "50 rings lose no more than one: less than a pointer each" "$few" "$bytes" 392
+
+n=$((n + 1))
+if [ -s "$tmp/passes.log" ] && [ -s "$tmp/rings.log" ] &&
+    ! grep -h -A 12 'Invalid \(read\|write\|free\)' "$tmp"/*.log >"$tmp/invalid"; then
+    echo "ok $n - nothing invalid is read, written or freed"
+else
+    echo "not ok $n - nothing invalid is read, written or freed"
+    sed 's/^/# /' "$tmp/invalid" | head -n 60
+fi
