@@ -69,7 +69,7 @@ compare "1000 passes lose no more than 10: less than a byte each" "$few" "$bytes
 
 lost rings-few --plan "$tmp/p.json" --repeat 1 --verify
 few=$bytes
-plans=$(yes "--plan=$tmp/p.json" | head -n 50)
+plans=$(yes -- "--plan=$tmp/p.json" | head -n 50)
 # shellcheck disable=SC2086 # words
 lost rings $plans --repeat 1 --verify
 compare "50 rings lose no more than one: less than a pointer each" "$few" "$bytes" 392
