@@ -39,8 +39,9 @@ int ring_warden_throttle(ring_warden *w, int percent, struct hcp_err *err);
  * killed it or its helper: times measured meanwhile are not those of the limit. Accepts
  * NULL. */
 int ring_warden_check(ring_warden *w, struct hcp_err *err);
-/* Ends what it does and waits for it, the MPS daemon included: no client may be at work
- * any more, this process's own context among them. Accepts NULL. (A process that ends
+/* Ends what it does: a throttle before it returns, an MPS daemon as soon as this process
+ * has ended (until then it is the daemon's client, for whom the daemon would wait). No
+ * other rank of the host may be at work on its device. Accepts NULL. (A process that ends
  * without it: the daemon is stopped a second later.) */
 void ring_warden_stop(ring_warden *w);
 

@@ -295,6 +295,8 @@ int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int c
             rc = summarise(&result, err);
         p->alone = rc != HCP_OK;
     }
+    if (rc == HCP_OK)
+        rc = ring_all_ok(&p->comm, ring_warden_check(p->warden, err), err);
     if (!p->alone) /* else there may be work in flight; the process ends */
         ring_close(r);
     if (rc) {

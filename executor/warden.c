@@ -40,6 +40,7 @@ struct reply {
 struct ring_warden {
     pid_t pid;
     int fd;
+    int mps; /* it keeps a daemon */
 };
 
 /* 1 if a whole message came; 0: the other side has ended. */
@@ -227,6 +228,9 @@ static _Noreturn void warden_main(pid_t rank, int fd)
     end_keeper(&s);
     if (s.mps && !orderly) /* other ranks may still be letting go of their devices */
         nanosleep(&(struct timespec){1, 0}, NULL);
+    /* A client is one until its process has ended, and the daemon waits for clients. */
+    for (int i = 0; s.mps && i < 1000 && getppid() == s.rank; i++)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
     hcp_mps_stop(s.mps);
     _exit(0);
 }
@@ -279,6 +283,7 @@ int ring_warden_mps(ring_warden *w, char pipe_dir[108], char log_dir[108],
     int rc = ask(w, START_MPS, 0, &reply, err);
     if (rc != HCP_OK)
         return rc;
+    w->mps = 1;
     memcpy(pipe_dir, reply.pipe_dir, sizeof reply.pipe_dir);
     memcpy(log_dir, reply.log_dir, sizeof reply.log_dir);
     return HCP_OK;
@@ -303,6 +308,7 @@ void ring_warden_stop(ring_warden *w)
         return;
     transmit(w->fd, &quit, sizeof quit);
     close(w->fd);
-    wait_for(w->pid);
+    if (!w->mps)
+        wait_for(w->pid);
     free(w);
 }
