@@ -276,10 +276,11 @@ int ring_print(const struct ring_program *p, const struct ring_result *results, 
     size_t means = 0;
 
     if (p->o.json) {
-        json_t *list = json_array();
+        json_t *list;
 
         if (n == 1 && !notes)
             return hcp_json_print(ring_result_json(p, results), stdout);
+        list = json_array();
         for (size_t i = 0; i < n; i++) {
             json_t *o = ring_result_json(p, &results[i]);
 
