@@ -36,6 +36,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 @test "--json: every member, numbers that are consistent" {
     plan m.db plan.json "3*$cpu" causal zigzag 100,0,200 "${shape[@]}" --sub-blocks 2
     run --separate-stderr ring 3 --json --plan plan.json --verify
+    echo "$stderr"
     [ "$status" -eq 0 ]
     [ "$(wc -l <<<"$output")" -eq 1 ]
     line=$output
@@ -111,6 +112,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 
 @test "the same numbers in a German locale" {
     plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
+    locale -a | grep -qi '^de_DE.utf-\?8$' || skip "no locale de_DE.UTF-8"
     LC_ALL=de_DE.UTF-8 run --separate-stderr ring 2 --json --plan plan.json --warm-up 0.1 --max-time 2.5
     [ "$status" -eq 0 ]
     [[ "$output" =~ \"makespan_ms\":[0-9]+\.[0-9]+,\"interval_ms\" ]]

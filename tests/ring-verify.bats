@@ -68,6 +68,7 @@ verify() { # verify N [OPTION...]
             return 1
         fi
     done
+    echo "status $status: $stderr"
     [ "$status" -eq 0 ]
     plans=() specs=()
 }
