@@ -2,8 +2,8 @@
  *
  * The best split that measuring finds: the yardstick for plans. Around the fastest of the
  * given plans tokens are moved between pairs of ranks, in steps of 1/32 of the sequence,
- * then 1/128, then 1/512 (whole tiles, at least one); as long as an end of the line is
- * the fastest the line is followed. All ranks run the same search: rank 0's medians are
+ * then of 1/128 (whole tiles, at least one); as long as an end of the line is the
+ * fastest the line is followed. All ranks run the same search: rank 0's medians are
  * shared after every measurement.
  */
 #include "config.h"
@@ -13,7 +13,7 @@
 #include "executor/program.h"
 
 enum { REACH = 3, LONGEST_WALK = 12 };
-static const int STEPS[] = {32, 128, 512}; /* parts of the sequence */
+static const int STEPS[] = {32, 128}; /* parts of the sequence */
 #define HOPELESS 1.15 /* a split this much slower ends a walk in its direction */
 
 struct tried {
