@@ -181,8 +181,8 @@ static void print_verification(const struct ring_result *r)
 
         rows += e->rows_compared;
         lse = fmax(lse, e->lse_error);
-        if (e->o_error == worst)
-            bound = e->o_bound;
+        if (e->o_error == worst) /* a rank without tokens has no bound */
+            bound = fmax(bound, e->o_bound);
     }
     if (ring_result_passed(r))
         printf("verified: %lld rows, O within %.2e (bound %.2e), L within %.2f of its "
