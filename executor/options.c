@@ -50,7 +50,7 @@ static const struct argp_option options[] = {
      "commas, or all (best)",
      10},
     {"tile", OPT_TILE, "N", 0,
-     "Shares are multiples of N tokens, except one (the largest kernel tile)", 10},
+     "Shares are multiples of N tokens, except one (by kernel and layout)", 10},
     {"stripes", OPT_STRIPES, "N", 0, "Stripes of the striped layout (8)", 10},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0, "Plan outside the measured lengths", 10},
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 10},

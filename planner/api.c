@@ -122,6 +122,7 @@ static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len
             p->tile = q > p->tile ? q : p->tile;
         }
     }
+    p->kernel_tile = tile == 0 ? p->tile : 0;
     p->tiles = seq_len / p->tile;
     p->rest = seq_len % p->tile;
     p->causal = causal != 0;
@@ -275,7 +276,7 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
                              "rank %zu has %lld tokens, more than its memory cap of "
                              "%lld; give it fewer or raise the cap",
                              r, (long long)tokens[r], (long long)p.cap[r]);
-    p.layout = question->layout;
+    problem_set_layout(&p, question->layout);
     given = *question;
     given.strategy = HCP_STRATEGY_GIVEN;
     strategy_speeds(&p, &s);

@@ -145,7 +145,10 @@ typedef struct hcp_question {
     hcp_layout layout;     /* default AUTO */
     int32_t stripes;       /* of HCP_LAYOUT_STRIPED, 1 .. 1024, default 8 */
     int64_t tile;          /* shares are multiples of it except one; 0 (default): the
-                              largest kernel tile among the ranks' models */
+                              largest kernel tile among the ranks' models; under a
+                              causal mask that times 2 (ZIGZAG) or stripes (STRIPED),
+                              for halves and stripes in whole kernel tiles, where the
+                              sequence has 4 of these a rank and the caps allow it */
     int32_t buffers;       /* KV blocks a rank can hold beside its own, 1 .. 16;
                               default 2; 0: no limit */
     int32_t barrier;       /* 1: the executor synchronises after every step; default 0 */

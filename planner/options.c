@@ -36,7 +36,7 @@ static const struct argp_option common_options[] = {
 
 static const struct argp_option ring_options[] = {
     {"tile", OPT_TILE, "N", 0,
-     "Shares are multiples of N tokens, except one (the largest kernel tile)", 2},
+     "Shares are multiples of N tokens, except one (by kernel and layout)", 2},
     {"stripes", OPT_STRIPES, "N", 0, "Stripes of the striped layout (8)", 2},
     {"max-tokens", OPT_MAX_TOKENS, "LIST", 0,
      "Memory caps in tokens: N for all ranks, N,N,... by rank (0: none), or RANK=N,...",

@@ -162,3 +162,30 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
         return -1;
     return p->rest > 0 ? place_rest(p, weight, ideal, tokens) : 0;
 }
+
+/* Tiles a rank of more than one kernel tile; with fewer, shares would be too rough. */
+enum { LEAST_UNITS = 4 };
+
+static void set_tile(struct problem *p, int64_t tile)
+{
+    p->tile = tile;
+    p->tiles = p->seq_len / tile;
+    p->rest = p->seq_len % tile;
+}
+
+void problem_set_layout(struct problem *p, hcp_layout layout)
+{
+    int64_t parts = 1;
+
+    p->layout = layout;
+    if (p->kernel_tile == 0)
+        return;
+    if (p->causal && p->kernel_tile > 1 && layout == HCP_LAYOUT_ZIGZAG)
+        parts = 2;
+    else if (p->causal && p->kernel_tile > 1 && layout == HCP_LAYOUT_STRIPED)
+        parts = p->stripes;
+    set_tile(p, parts * p->kernel_tile);
+    if (parts > 1 &&
+        (p->tiles < LEAST_UNITS * (int64_t)p->n || round_shortfall(p, NULL) > 0))
+        set_tile(p, p->kernel_tile);
+}

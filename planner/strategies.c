@@ -277,7 +277,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     struct score score;
     int exact;
 
-    p->layout = layout;
+    problem_set_layout(p, layout);
     memo_reset(&s->memo);
     memset(s->allowed, 1, p->n);
     score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
@@ -422,9 +422,10 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     struct contest c = {.p = p, .s = s, .answer.score = {1, 0, 0, 0}};
     hcp_status status = HCP_STATUS_OK;
 
-    p->layout = question->layout;
-    if (p->layout == HCP_LAYOUT_AUTO)
-        p->layout = p->causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
+    if (question->layout != HCP_LAYOUT_AUTO)
+        problem_set_layout(p, question->layout);
+    else
+        problem_set_layout(p, p->causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS);
     switch (question->strategy) {
     case HCP_STRATEGY_EVEN:
     case HCP_STRATEGY_NOMINAL:
@@ -447,7 +448,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
         return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                          "no split under these caps in tiles of %lld tokens",
                          (long long)p->tile);
-    p->layout = c.answer.layout;
+    problem_set_layout(p, c.answer.layout);
     c.answer.tokens = s->tokens[TOK_PLAN];
     memo_reset(&s->memo);
     if (question->strategy != HCP_STRATEGY_BEST)

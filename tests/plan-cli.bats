@@ -66,6 +66,10 @@ less_equal() { # A B SLACK
     [[ "$output" == *"tile 128"* ]]
     [[ "$output" == *"interpolated times"* ]]
     [[ "$output" == *"fingerprint"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 64K --mask causal --layout zigzag
+    [[ "$output" == *"tile 256"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 64K --mask causal --layout zigzag --tile 128
+    [[ "$output" == *"tile 128"* ]]
 }
 
 @test "identical devices: zigzag even is as good, contiguous gains half" {

@@ -104,11 +104,11 @@ static struct block {
     double fin;
 } ring_block[REFERENCE_RANKS][REFERENCE_RANKS];
 
-static int64_t tile_of(const hcp_ring *ring, const hcp_question *q)
+static int64_t largest_kernel_tile(const hcp_ring *ring)
 {
-    int64_t tile = q->tile > 1 ? q->tile : 1;
+    int64_t tile = 1;
 
-    for (size_t r = 0; q->tile == 0 && r < ring->n; r++)
+    for (size_t r = 0; r < ring->n; r++)
         for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++)
             if (ring->ranks[r].model[k] &&
                 hcp_model_tile_q(ring->ranks[r].model[k]) > tile)
@@ -116,11 +116,46 @@ static int64_t tile_of(const hcp_ring *ring, const hcp_question *q)
     return tile;
 }
 
+/* Do the caps leave a split into whole units, the rest at any one rank? */
+static int fits(const hcp_ring *ring, int64_t seq_len, int64_t unit)
+{
+    for (size_t holder = 0; holder < ring->n; holder++) {
+        int64_t units = 0, rest_fits = 1;
+
+        for (size_t r = 0; r < ring->n; r++) {
+            int64_t cap = ring->ranks[r].spec.max_tokens;
+
+            cap = cap > 0 && cap < seq_len ? cap : seq_len;
+            cap -= r == holder ? seq_len % unit : 0;
+            rest_fits &= cap >= 0;
+            units += cap / unit;
+        }
+        if (rest_fits && units >= seq_len / unit)
+            return 1;
+    }
+    return 0;
+}
+
+int64_t reference_tile(const hcp_ring *ring, const hcp_question *q)
+{
+    int64_t kernel = largest_kernel_tile(ring), unit = kernel;
+
+    if (q->tile > 0)
+        return q->tile;
+    if (!q->causal || kernel == 1 || q->layout == HCP_LAYOUT_CONTIGUOUS)
+        return kernel;
+    /* A run of a share's tokens is a whole number of kernel tiles. */
+    unit *= q->layout == HCP_LAYOUT_ZIGZAG ? 2 : q->stripes;
+    if (q->seq_len < 4 * unit * (int64_t)ring->n || !fits(ring, q->seq_len, unit))
+        return kernel;
+    return unit;
+}
+
 /* Block k of rank i, the KV of rank j with len tokens: its pieces and what they cost. */
 static void set_block(struct block *b, const hcp_ring *ring, const hcp_model *model,
-                      const hcp_question *q, int i, int j, int64_t len)
+                      const hcp_question *q, int64_t tile, int i, int j, int64_t len)
 {
-    int64_t tile = tile_of(ring, q), tiles = (len + tile - 1) / tile, from = 0;
+    int64_t tiles = (len + tile - 1) / tile, from = 0;
 
     b->n = 0;
     b->works = i == j;
@@ -219,7 +254,7 @@ static void run_step(const hcp_question *q, int m, int i, int k)
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *q, const int64_t *tokens)
 {
-    int64_t len[REFERENCE_RANKS];
+    int64_t len[REFERENCE_RANKS], tile = reference_tile(ring, q);
     int rank[REFERENCE_RANKS], m = 0;
     double makespan = 0;
 
@@ -234,8 +269,8 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
         for (int k = 0; k < m; k++) {
             int j = (i - k + m) % m;
 
-            set_block(&ring_block[i][k], ring, ring->ranks[rank[i]].model[kind], q, i, j,
-                      len[j]);
+            set_block(&ring_block[i][k], ring, ring->ranks[rank[i]].model[kind], q, tile,
+                      i, j, len[j]);
         }
     /* Block k of rank i travels on if a rank behind i still has work on it. */
     for (int i = 0; i < m; i++)
@@ -259,7 +294,7 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
 struct best {
     const hcp_ring *ring;
     const hcp_question *q;
-    int64_t tile, tokens[3], *out;
+    int64_t tokens[3], *out;
     double ms;
 };
 
@@ -280,10 +315,10 @@ static void consider(struct best *b)
     }
 }
 
-double reference_best(const hcp_ring *ring, const hcp_question *q, int64_t tile,
-                      int64_t *tokens)
+double reference_best(const hcp_ring *ring, const hcp_question *q, int64_t *tokens)
 {
-    struct best b = {.ring = ring, .q = q, .tile = tile, .out = tokens, .ms = -1};
+    struct best b = {.ring = ring, .q = q, .out = tokens, .ms = -1};
+    int64_t tile = reference_tile(ring, q);
     int64_t tiles = q->seq_len / tile, rest = q->seq_len % tile;
     int n = (int)ring->n;
 

@@ -16,9 +16,15 @@ enum { REFERENCE_RANKS = 64 };
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *question, const int64_t *tokens);
 
+/* What shares are multiples of under a question (layout not AUTO): its tile, or else the
+ * largest kernel tile, times the runs of tokens that a share consists of under a causal
+ * mask where a rank gets four of these on average and the caps leave a split into them.
+ */
+int64_t reference_tile(const hcp_ring *ring, const hcp_question *question);
+
 /* The best of all splits into whole tiles and one rest under the ring's caps, ranks
  * without tokens included; -1 if there is none. Up to three ranks. */
-double reference_best(const hcp_ring *ring, const hcp_question *question, int64_t tile,
+double reference_best(const hcp_ring *ring, const hcp_question *question,
                       int64_t *tokens);
 
 #endif

@@ -106,14 +106,15 @@ static void pairs(void **state)
         open_group(&g, last, 2);
         for (int k = 0; k < 2; k++) { /* work linear in the share */
             plan = ask(&g, S, k, k ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS, 2);
-            NEAR((double)plan->ranks[0].tokens, (double)S / (1 + s), TILE);
+            assert_int_equal(plan->tile, k ? 2 * TILE : TILE);
+            NEAR((double)plan->ranks[0].tokens, (double)S / (1 + s), (double)plan->tile);
             NEAR(plan->gain_over_even, (1 + s) / (2 * s), 0.01 * (1 + s) / (2 * s));
             NEAR(plan->makespan_ms, plan->bound_ms, 0.01 * plan->bound_ms);
             NEAR(plan->drop_ms / plan->makespan_ms, 1 + s, 0.01 * (1 + s));
         }
         plan = ask(&g, S, 1, HCP_LAYOUT_STRIPED, 2);
-        NEAR((double)plan->ranks[0].tokens, (double)S * striped_share(s, 8),
-             8 * TILE); /* the kernel rounds each of 8 stripes up to its tile */
+        assert_int_equal(plan->tile, 8 * TILE);
+        NEAR((double)plan->ranks[0].tokens, (double)S * striped_share(s, 8), 8 * TILE);
         plan = ask(&g, S, 1, HCP_LAYOUT_CONTIGUOUS, 2);
         NEAR((double)plan->ranks[0].tokens, (double)S / sqrt(1 + s), TILE);
         NEAR(plan->gain_over_even, 0.75 * (1 + s) / s, 0.01 * (1 + s) / s);
@@ -151,8 +152,10 @@ static void groups(void **state)
         for (int causal = 0; causal < 2; causal++) {
             plan =
                 ask(&g, S, causal, causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS, 0);
+            assert_int_equal(plan->tile, causal ? 2 * TILE : TILE);
             for (size_t r = 0; r < n; r++)
-                NEAR((double)plan->ranks[r].tokens, (double)S * speed[r] / sum, 2 * TILE);
+                NEAR((double)plan->ranks[r].tokens, (double)S * speed[r] / sum,
+                     2 * (double)plan->tile);
             NEAR(plan->gain_over_even, sum / ((double)n * slowest), 0.03 * (double)n);
         }
         plan = ask(&g, S, 1, HCP_LAYOUT_CONTIGUOUS, 0);
@@ -164,6 +167,74 @@ static void groups(void **state)
         NEAR(plan->makespan_ms, plan->bound_ms, 0.03 * plan->bound_ms);
         close_group(&g);
     }
+}
+
+/* What shares are multiples of: kernel tiles; under a causal mask, of every run of a
+ * share's tokens, where there are four such units a rank and the caps allow them. */
+static void units(void **state)
+{
+    static const struct {
+        int64_t seq_len, cap, tile;
+        int32_t causal, stripes;
+        hcp_layout layout;
+        int64_t want;
+    } cases[] = {
+        {2048, 0, 0, 1, 8, HCP_LAYOUT_ZIGZAG, 2 * TILE},
+        {2047, 0, 0, 1, 8, HCP_LAYOUT_ZIGZAG, TILE},
+        {2048, 0, 0, 0, 8, HCP_LAYOUT_ZIGZAG, TILE},
+        {2048, 0, 0, 1, 8, HCP_LAYOUT_CONTIGUOUS, TILE},
+        {2048, 0, TILE, 1, 8, HCP_LAYOUT_ZIGZAG, TILE},
+        {8192, 0, 1, 1, 8, HCP_LAYOUT_STRIPED, 1},
+        {8192, 0, 0, 1, 8, HCP_LAYOUT_STRIPED, 8 * TILE},
+        {8191, 0, 0, 1, 8, HCP_LAYOUT_STRIPED, TILE},
+        {8191, 0, 0, 1, 7, HCP_LAYOUT_STRIPED, 7 * TILE},
+        {8192, 0, 0, 0, 8, HCP_LAYOUT_STRIPED, TILE},
+        {8192, 0, 0, 1, 1, HCP_LAYOUT_STRIPED, TILE},
+        /* 18 units, of which caps of 4 1/2 hold 16, caps of 5 hold 20; with a rest */
+        {2304, 576, 0, 1, 8, HCP_LAYOUT_ZIGZAG, TILE},
+        {2304, 640, 0, 1, 8, HCP_LAYOUT_ZIGZAG, 2 * TILE},
+        {2304 + 64, 640, 0, 1, 8, HCP_LAYOUT_ZIGZAG, 2 * TILE},
+        {2560 - 64, 640, 0, 1, 8, HCP_LAYOUT_ZIGZAG, 2 * TILE}};
+    static const int which[] = {0, 1, 2, 3};
+    static const double speed[4] = {1, 0.5, 1, 0.3};
+    struct group g;
+
+    (void)state;
+    open_group(&g, speed, 4);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t caps[4] = {cases[i].cap, cases[i].cap, cases[i].cap, cases[i].cap};
+        hcp_question q;
+        char text[512];
+
+        hcp_ring_free(g.ring);
+        g.ring = fixture_ring(g.models, g.fixtures, which, caps, 4);
+        hcp_question_init(&q);
+        q.seq_len = cases[i].seq_len;
+        q.causal = cases[i].causal;
+        q.layout = cases[i].layout;
+        q.stripes = cases[i].stripes;
+        q.tile = cases[i].tile;
+        for (int strategy = 0; strategy <= HCP_STRATEGY_BEST; strategy++) {
+            int64_t odd = 0;
+
+            q.strategy = (hcp_strategy)strategy;
+            if (strategy == HCP_STRATEGY_LUT)
+                continue;
+            assert_int_equal(fixture_split(g.ring, &q, &g.plan, text, sizeof text),
+                             HCP_STATUS_OK);
+            NEAR((double)g.plan.plan.tile, (double)cases[i].want, 0);
+            for (size_t r = 0; r < 4; r++)
+                odd += g.plan.plan.ranks[r].tokens % cases[i].want != 0;
+            assert_true(odd <= 1);
+        }
+        if (cases[i].cap == 0)
+            continue;
+        q.seq_len = 4 * cases[i].cap + 1; /* too long in any units: the smallest count */
+        assert_int_equal(fixture_split(g.ring, &q, &g.plan, text, sizeof text),
+                         HCP_STATUS_INFEASIBLE);
+        assert_non_null(strstr(text, "in tiles of 64;"));
+    }
+    close_group(&g);
 }
 
 /* ---- geometry ---- */
@@ -286,7 +357,7 @@ static void small_sequences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pairs), cmocka_unit_test(groups),
-                                       cmocka_unit_test(areas),
+                                       cmocka_unit_test(units), cmocka_unit_test(areas),
                                        cmocka_unit_test(small_sequences)};
 
     return cmocka_run_group_tests_name("plan-forms", tests, NULL, NULL);

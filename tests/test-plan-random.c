@@ -102,12 +102,12 @@ static void check_plan(const struct problem_case *c, const hcp_ring *ring,
     hcp_question q = c->question;
     int64_t tokens[MAX], sum = 0, at = 0;
     double finish = 0, again;
-    size_t odd = 0, segments = 0;
+    size_t odd = 0, odd_runs = 0, segments = 0;
 
     MUST(plan->n_ranks == c->n);
     for (size_t r = 0; r < c->n; r++) {
         const hcp_plan_rank *rank = &plan->ranks[r];
-        int64_t held = 0;
+        int64_t held = 0, off = 0;
 
         tokens[r] = rank->tokens;
         sum += tokens[r];
@@ -115,13 +115,19 @@ static void check_plan(const struct problem_case *c, const hcp_ring *ring,
         MUST(tokens[r] >= 0 && rank->kv_tokens == tokens[r]);
         MUST(c->caps[r] == 0 || tokens[r] <= c->caps[r]);
         MUST(rank->first_segment == (int64_t)segments);
-        for (int64_t i = 0; i < rank->n_segments; i++)
+        for (int64_t i = 0; i < rank->n_segments; i++) {
+            off += plan->segments[segments].length % c->fixtures[0].tile;
             held += plan->segments[segments++].length;
+        }
+        odd_runs += off > 0;
         MUST(held == tokens[r]);
         MUST(rank->compute_ms <= rank->predicted_ms * (1 + 1e-12));
         finish = fmax(finish, rank->predicted_ms);
     }
     MUST(sum == q.seq_len && odd <= 1);
+    q.layout = plan->layout;
+    MUST(plan->tile == reference_tile(ring, &q));
+    MUST(plan->tile == c->fixtures[0].tile || odd_runs <= 1);
     MUST(segments == plan->n_segments);
     memcpy(sorted, plan->segments, segments * sizeof *sorted);
     qsort(sorted, segments, sizeof *sorted, by_offset);
@@ -136,7 +142,6 @@ static void check_plan(const struct problem_case *c, const hcp_ring *ring,
     MUST(plan->interval_lo_ms <= plan->makespan_ms &&
          plan->makespan_ms <= plan->interval_hi_ms);
     MUST(plan->fingerprint == hcp_plan_fingerprint(plan));
-    q.layout = plan->layout;
     again = reference_makespan(ring, HCP_MODEL_BEST, &q, tokens);
     MUST(fabs(plan->makespan_ms - again) <= 1e-9 * again);
 }
@@ -198,13 +203,14 @@ static void compare_drops(const hcp_models *models, const struct problem_case *c
         part = without_slowest(models, c, ring, k, &left);
         fixture_plan_init(&sub, left);
         q.strategy = c->fixtures[0].lut ? HCP_STRATEGY_LUT : HCP_STRATEGY_POLY;
-        q.tile = ring->ranks[0].model[0] ? hcp_model_tile_q(ring->ranks[0].model[0]) : 1;
         for (int layout = HCP_LAYOUT_CONTIGUOUS; layout <= HCP_LAYOUT_STRIPED; layout++) {
             int any = c->question.layout == HCP_LAYOUT_AUTO && c->question.causal;
 
             if (!any && layout != (int)shown)
                 continue;
             q.layout = (hcp_layout)layout;
+            q.tile = 0;
+            q.tile = reference_tile(ring, &q); /* of all ranks */
             if (fixture_split(part, &q, &sub, text, sizeof text) == HCP_STATUS_OK)
                 ms = fmin(ms, sub.plan.makespan_ms);
         }
