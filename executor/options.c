@@ -70,8 +70,8 @@ static const struct argp_option options[] = {
      "rank (512)",
      30},
     {"repeat", OPT_REPEAT, "N", 0, "Measured passes (10)", 30},
-    {"warm-up", OPT_WARM_UP, "S", 0, "Run untimed for S seconds first, two passes at least "
-     "(0.1)",
+    {"warm-up", OPT_WARM_UP, "S", 0,
+     "Run untimed for S seconds first, one pass at least, two for the first plan (0.1)",
      30},
     {"max-time", OPT_MAX_TIME, "S", 0,
      "Stop measuring a plan after S seconds with three passes at least (10)", 30},

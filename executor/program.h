@@ -103,6 +103,7 @@ struct ring_program {
     struct ring_peer *peers; /* [ranks], on every rank */
     char transport[8];
     ring_links *links;
+    int warmed; /* a ring has run in this process */
     int alone; /* the last failure is this rank's alone: the others do not know */
 };
 

@@ -14,6 +14,7 @@
 
 enum { REACH = 3, LONGEST_WALK = 12 };
 static const int STEPS[] = {32, 128}; /* parts of the sequence */
+#define NEAR 1.03     /* given plans this near to the fastest are measured again */
 #define HOPELESS 1.15 /* a split this much slower ends a walk in its direction */
 
 struct tried {
@@ -211,7 +212,7 @@ static int confirm(struct search *s, const hcp_plan *given, const size_t *which,
 
         if (i != best && !t->given)
             continue;
-        if (t->ms > HOPELESS * s->tried[best]->ms)
+        if (t->ms > NEAR * s->tried[best]->ms)
             continue;
         while (t->given && g < n_which && find(s, &given[which[g]]) != t)
             g++;

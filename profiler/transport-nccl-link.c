@@ -105,6 +105,9 @@ static int connect_link(struct connecting *c, struct nccl_link *l, void *data,
     config.blocking = 1;
     config.minCTAs = 1;
     config.maxCTAs = l->max_blocks; /* NCCL_MAX_CTAS has the last word */
+    /* Blocks that need not lie together find room among those of a kernel that computes,
+     * also on the few and scattered SMs of a limit. */
+    config.cgaClusterSize = 0;
     pthread_mutex_lock(&c->lock);
     c->waiting_for = l->peer_name;
     c->since_s = hcp_transport_now();

@@ -192,7 +192,7 @@ ring_file() { # NAME MISSING OPTIONS...
     shift 2
     [ -z "$plans_only" ] || return "$((ring_missing > 0))"
     if ! hcp-ring "$@" >"$ring_to.part" 2>"$ring_to.err" </dev/null; then
-        say "hcp-ring failed: $(grep '^hcp-ring: [^-]' "$ring_to.err" | head -n 1)" \
+        say "hcp-ring failed: $(grep '^hcp-ring: [^-]' "$ring_to.err" | paste -sd'|' -)" \
             "(see $ring_to.err)"
         return 1
     fi
