@@ -211,8 +211,11 @@ cudaError_t launch(const shape &s, const hcp_attn_args *a, cudaStream_t stream)
 {
     const size_t bytes = shared_bytes(s.head_dim);
     const int64_t items = (s.q_len + BLOCK_ROWS - 1) / BLOCK_ROWS * s.batch * s.heads;
-    cudaError_t e = cudaFuncSetAttribute(
-        attention<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    /* The limit is the kernel's, not the launch's: another thread may set it before the
+     * launch here, so that all set the same, that of the largest head dim. */
+    cudaError_t e =
+        cudaFuncSetAttribute(attention<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)shared_bytes(MAX_DIM));
     if (e != cudaSuccess)
         return e;
     attention<T>

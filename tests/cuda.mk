@@ -9,6 +9,14 @@ TESTS += tests/test-cuda
 tests_test_cuda_SOURCES = tests/test-cuda.c
 tests_test_cuda_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_cuda_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/test-cuda-launch
+TESTS += tests/test-cuda-launch
+tests_test_cuda_launch_SOURCES = tests/test-cuda-launch.c
+tests_test_cuda_launch_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_launch_LDFLAGS = -Wl,--wrap=cudaFuncSetAttribute,--wrap=__cudaGetKernel \
+	-Wl,--wrap=__cudaLaunchKernel,--wrap=cudaLaunchKernel \
+	-Wl,--wrap=cudaPeekAtLastError,--wrap=cudaGetLastError
+tests_test_cuda_launch_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
 if HAVE_CUDNN
 check_PROGRAMS += tests/test-cudnn-graph
 TESTS += tests/test-cudnn-graph
