@@ -194,8 +194,11 @@ static int follow(ring *r, int32_t from, int32_t to, struct hcp_err *err)
                     return ring_device_fail(r, rc, "the device failed in a pass", err);
                 if (done)
                     break;
-                if (!begun && !told && step->receive) {
-                    waiting_for_block(r, k);
+                if (!begun && !told) {
+                    if (step->receive)
+                        waiting_for_block(r, k);
+                    else
+                        waiting(r, "waiting for its own device to begin", r->config.rank);
                     told = 1;
                 } else if (begun && told) {
                     not_waiting(r);
@@ -247,9 +250,11 @@ static int end_transfers(ring *r, struct hcp_err *err)
 static int pass(ring *r, struct hcp_err *err)
 {
     static const char all[] = "waiting for all ranks to begin a pass";
-    int held = may_hold(r);
+    int held = may_hold(r), queues = r->transport && hcp_transport_queues(r->transport);
     int rc = held ? hold(r, err) : meet(r, all, err);
 
+    if (queues) /* NCCL may wait for the other end in a call that queues */
+        waiting(r, "queueing a pass", r->schedule.after);
     if (rc == HCP_OK)
         rc = record_start(r, err);
     if (rc == HCP_OK && r->transport)
@@ -260,6 +265,8 @@ static int pass(ring *r, struct hcp_err *err)
         if (rc == HCP_OK && r->transport)
             rc = hcp_transport_done(r->transport, k, r->stream, err);
     }
+    if (queues)
+        not_waiting(r);
     if (rc == HCP_OK && held)
         rc = meet(r, all, err);
     if (held)

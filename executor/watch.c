@@ -30,6 +30,9 @@
 /* How long a stop may take, and how long the first of several deaths is looked for. */
 #define STOP_S 3.0
 #define LOOK_S 0.2
+/* How often the clock is looked at: time in which this process, or the whole machine, was
+ * stopped is no waiting, and shows as a look that comes late. */
+#define LOOK_EVERY_S 0.5
 /* Why a rank is ending, and which other rank is the cause (the communicator's size: all
  * others): in shared memory, one word a rank. UNKNOWN while it runs, and for ever if it
  * was killed or failed by itself. */
@@ -291,11 +294,11 @@ static void *follow(void *arg)
             double left = time_left(w, now, what, &on_rank);
             if (left <= 0)
                 end_by_timeout(w, what, on_rank);
-            ms = left < 1e6 ? (int)(left * 1000) + 1 : 1000000000;
+            ms = left < LOOK_EVERY_S ? (int)(left * 1000) + 1 : (int)(LOOK_EVERY_S * 1000);
         }
         if (poll(w->fds, (nfds_t)w->n + 2, ms) <= 0) {
             double late = hcp_now_s() - now - ms / 1000.0;
-            if (ms >= 0 && late > 2) { /* it was us who were stopped */
+            if (ms >= 0 && late > 0.5) { /* it was us who were stopped, or the machine */
                 pthread_mutex_lock(&w->lock);
                 w->since_s += late;
                 pthread_mutex_unlock(&w->lock);
