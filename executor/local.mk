@@ -30,3 +30,5 @@ executor_hcp_ring_SOURCES = executor/hcp-ring.c executor/program.h executor/opti
 executor_hcp_ring_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 executor_hcp_ring_LDADD = executor/libhcpring.la planner/libhcpplan.la $(PROFILER_CUDA)
 endif
+
+EXTRA_DIST += executor/h200-two-ranks.md
