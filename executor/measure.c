@@ -87,14 +87,15 @@ static int mpi_failed(int code, const char *doing, struct hcp_err *err)
                                : hcp_fail(err, HCP_FAILED, "MPI failed to %s", doing);
 }
 
-/* Rank 0 decides, all do as it says. */
+/* Rank 0 decides, all do as it says, once all are there: a rank 0 without tokens would
+ * otherwise be through with its passes at once and ask for any number of them. */
 static int decide(struct ring_program *p, int *go_on, struct hcp_err *err)
 {
-    int rc;
+    int mine = p->comm.rank == 0 ? *go_on : 0, rc;
 
-    ring_watch_waiting(p->watch, "waiting for rank 0 to go on", 0);
-    rc = mpi_failed(MPI_Bcast(go_on, 1, MPI_INT, 0, p->comm.world), "share a decision",
-                    err);
+    ring_watch_waiting(p->watch, "waiting for all ranks to go on", -1);
+    rc = mpi_failed(MPI_Allreduce(&mine, go_on, 1, MPI_INT, MPI_MAX, p->comm.world),
+                    "share a decision", err);
     ring_watch_idle(p->watch);
     return rc;
 }

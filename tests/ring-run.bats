@@ -232,3 +232,12 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     [[ "$output" == *"best found of "* ]]
     nothing_left
 }
+
+@test "a rank 0 without tokens does not run ahead of the others while they warm up" {
+    big=(--dtype fp32 --batch 1 --heads 8 --kv-heads 4 --head-dim 64) # a pass takes a while
+    add_models big.db fp32 1 8 4 64 none 2K
+    plan big.db plan.json "2*$cpu" full contiguous 0,2048 "${big[@]}"
+    run --separate-stderr timeout 60 hcp-ring --local 2 --plan plan.json --repeat 2 --timeout 3
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+}
