@@ -207,7 +207,7 @@ static int confirm(struct search *s, const hcp_plan *given, const size_t *which,
 
     for (size_t i = 0; rc == HCP_OK && i < s->n; i++) {
         struct tried *t = s->tried[i];
-        struct ring_result again;
+        struct ring_result again = {0};
         size_t g = 0;
 
         if (i != best && !t->given)
@@ -218,8 +218,10 @@ static int confirm(struct search *s, const hcp_plan *given, const size_t *which,
             g++;
         rc = ring_measure(s->p, plan_of(t, t->given ? &given[which[g]] : NULL),
                           s->p->o.repeat, 0, &again, err);
-        if (rc == HCP_OK && s->p->comm.rank == 0)
+        if (rc == HCP_OK && s->p->comm.rank == 0) {
             rc = ring_result_add(&t->result, &again, err);
+            s->p->alone = rc != HCP_OK;
+        }
         if (rc == HCP_OK)
             rc = share(s, t, err);
         ring_result_free(&again);
@@ -319,10 +321,14 @@ static int search_group(struct ring_program *p, const size_t *which, size_t n_wh
     return rc;
 }
 
+/* Whether equal tokens of both are one measurement. */
 static int same_question(const hcp_plan *a, const hcp_plan *b)
 {
     return a->seq_len == b->seq_len && a->causal == b->causal && a->layout == b->layout &&
-           a->stripes == b->stripes;
+           a->stripes == b->stripes && a->buffers == b->buffers &&
+           a->sub_blocks == b->sub_blocks && a->barrier == b->barrier &&
+           (a->sub_blocks == 1 || a->tile == b->tile) && /* where blocks are cut */
+           strcmp(a->provider, b->provider) == 0;
 }
 
 static int publish(struct ring_program *p, struct findings *f, struct hcp_err *err)

@@ -2,7 +2,8 @@
  *
  * The example plug-in with a fault that $HCP_FAULTY names, for the tests of the profiler
  * and the ring: "wrong" computes something else, "fail:Q" reports an error and "crash:Q"
- * dies at the first run with Q queries, "lse:QxKV" makes L of Q queries on KV keys larger.
+ * dies at the first run with Q queries, "nth:N" reports an error at the N-th run of the
+ * process, "lse:QxKV" makes L of Q queries on KV keys larger.
  * The first run of a process leaves its id in $HCP_FAULTY_MARK/pid-RANK.
  */
 #define hcp_provider_get example_get
@@ -34,12 +35,15 @@ static int faulty_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stre
     const char *fault = getenv("HCP_FAULTY");
     const char *q = fault ? strchr(fault, ':') : NULL;
     const char *kv = q ? strchr(q, 'x') : NULL;
+    static long long runs;
     int hit = q && strtoll(q + 1, NULL, 10) == args->q_len &&
               (!kv || strtoll(kv + 1, NULL, 10) == args->kv_len);
     mark();
     if (hit && fault[0] == 'c')
         raise(SIGKILL);
-    if (hit && fault[0] == 'f')
+    runs++;
+    if ((hit && fault[0] == 'f') ||
+        (q && fault[0] == 'n' && strtoll(q + 1, NULL, 10) == runs))
         return HCP_RC_DEVICE;
     int rc = run(plan, args, stream);
     if (rc == HCP_RC_OK && fault && strcmp(fault, "wrong") == 0 && args->q_len > 0)

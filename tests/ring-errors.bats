@@ -299,6 +299,17 @@ said_by() { # what rank N said
     nothing_left
 }
 
+@test "a kernel that fails when search measures for the last time" {
+    plan m.db one.json "$cpu" full contiguous 100 "${shape[@]}"
+    # Of one rank there is one split: two passes to warm up and one measured, then the
+    # same of what is fastest. The fourth run is in there.
+    HCP_FAULTY=nth:4 refuse 1 "rank 0: cannot compute a block: " \
+        mpirun -np 1 hcp-ring search --plan one.json --kernel "$faulty" --warm-up 0 --repeat 1
+    HCP_FAULTY=nth:6 run --separate-stderr mpirun -np 1 hcp-ring search --plan one.json \
+        --kernel "$faulty" --warm-up 0 --repeat 1
+    [ "$status" -eq 0 ] # five runs are all
+}
+
 @test "a rank is stopped: the others give up after --timeout" {
     plan m.db ring.json "2*$cpu" full contiguous 100,200 "${shape[@]}"
     start 2 --timeout 2
