@@ -109,6 +109,7 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         "match); print it again, or take the member \"fingerprint\" out",
                         file);
     }
+    plan.fingerprint = hcp_plan_fingerprint(&plan);
     rc = add_plan(p, &plan, err);
     if (rc)
         ring_plan_free(&plan);

@@ -218,6 +218,24 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     [ "$(grep -c 'best found of [0-9]* measured' <<<"$output")" -eq 1 ]
 }
 
+@test "search: plans of equal tokens that are run differently are not one measurement" {
+    plan m.db whole.json "2*$cpu" full contiguous 32,32 "${shape[@]}"
+    plan m.db pieces.json "2*$cpu" full contiguous 32,32 --sub-blocks 2 --tile 16 "${shape[@]}"
+    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 --json \
+        --plan whole.json --plan pieces.json
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+    [ "$(results | grep 'x best found"' | grep -o '"sub_blocks":[0-9]*' | xargs)" = "sub_blocks:1 sub_blocks:2" ]
+}
+
+@test "a plan file without its fingerprint has one" {
+    plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
+    sed 's/,"fingerprint":"[0-9a-f]*"//' plan.json >bare.json
+    run --separate-stderr ring 2 --plan bare.json --json
+    [ "$status" -eq 0 ]
+    [ "$(value fingerprint "$output")" = "$(value fingerprint "$(cat plan.json)")" ]
+}
+
 @test "--local: says what it sets, and gives the same" {
     plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
     unset "${!OMPI_@}"
