@@ -224,6 +224,22 @@ static int print_one(const struct ring_program *p, const struct ring_result *r)
     return rc;
 }
 
+/* "44032/21504"; of very many ranks the first. */
+static void list_tokens(const hcp_plan *plan, char text[160])
+{
+    enum { LONGEST = 25 }; /* of '/' and a number, or "/..." */
+    size_t at = 0;
+
+    for (size_t k = 0; k < plan->n_ranks; k++) {
+        if (at + 2 * LONGEST >= 160 && k + 1 < plan->n_ranks) {
+            snprintf(text + at, 160 - at, "/...");
+            return;
+        }
+        at += (size_t)snprintf(text + at, 160 - at, "%s%lld", k ? "/" : "",
+                               (long long)plan->ranks[k].tokens);
+    }
+}
+
 static int print_many(const struct ring_result *results, size_t n,
                       const char *const *notes)
 {
@@ -239,8 +255,7 @@ static int print_many(const struct ring_result *results, size_t n,
     for (size_t i = 0; i < n; i++) {
         const struct ring_result *r = &results[i];
         const hcp_plan *plan = r->plan;
-        char tokens[160] = "";
-        size_t at = 0;
+        char tokens[160];
 
         hcp_table_row(t);
         hcp_table_cell(t, "%s", hcp_strategy_name(plan->strategy));
@@ -259,10 +274,7 @@ static int print_many(const struct ring_result *results, size_t n,
             hcp_table_cell(t, "-");
         else
             hcp_table_cell(t, "%.3f", plan->bound_ms / r->makespan.median);
-        for (size_t k = 0; k < plan->n_ranks && at + 40 < sizeof tokens; k++)
-            at += (size_t)snprintf(tokens + at, sizeof tokens - at, "%s%lld%s",
-                                   k ? "/" : "", (long long)plan->ranks[k].tokens,
-                                   at + 60 >= sizeof tokens ? "/..." : "");
+        list_tokens(plan, tokens);
         hcp_table_cell(t, "%s", tokens);
         if (notes)
             hcp_table_cell(t, "%s", notes[i] ? notes[i] : "");
