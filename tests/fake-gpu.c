@@ -15,37 +15,79 @@ struct event {
     int destroyed;
 };
 
+struct stream;
+
 struct job {
     void (*fn)(void *arg);
     void *arg;
+    struct stream *stream;
+    unsigned long number; /* in its stream */
     struct job *next;
+};
+
+struct list {
+    struct job *first, **last;
 };
 
 struct stream {
     fake_stream base;
     pthread_t thread;
-    struct job *first, **last;
+    struct list jobs;
+    struct queue *queue; /* NULL: its jobs do not pass through one */
     unsigned long queued, worked;
     int quit;
 };
 
+/* What a GPU reads streams' work from. Work that is in front and cannot start, because
+ * what is before it in its stream is not over or an event has not happened, keeps that of
+ * the other streams of the queue back. */
+struct queue {
+    struct list jobs;
+};
+enum { QUEUES = 32 };
+static struct queue queues[QUEUES];
+static int n_queues = -1; /* 0: streams never wait for each other */
+
+static enum fake_gpu_fault fault;
+
+void fake_gpu_fault(enum fake_gpu_fault which)
+{
+    fault = which;
+}
+
 /* One lock and one condition for all that happens here. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* Both under lock. */
+static void append(struct list *l, struct job *j)
+{
+    j->next = NULL;
+    if (!l->first)
+        l->last = &l->first;
+    *l->last = j;
+    l->last = &j->next;
+    pthread_cond_broadcast(&changed);
+}
+
+static struct job *take(struct list *l)
+{
+    struct job *j = l->first;
+    if (j)
+        l->first = j->next;
+    return j;
+}
 
 static void *work(void *arg)
 {
     struct stream *s = arg;
     pthread_mutex_lock(&lock);
     for (;;) {
-        while (!s->first && !s->quit)
+        while (!s->jobs.first && !(s->quit && s->worked == s->queued))
             pthread_cond_wait(&changed, &lock);
-        struct job *j = s->first;
+        struct job *j = take(&s->jobs);
         if (!j)
             break;
-        s->first = j->next;
-        if (!s->first)
-            s->last = &s->first;
         pthread_mutex_unlock(&lock);
         if (j->fn)
             j->fn(j->arg);
@@ -58,6 +100,38 @@ static void *work(void *arg)
     return NULL;
 }
 
+static int may_start(const struct job *j);
+
+static void *dispatch(void *arg)
+{
+    struct queue *q = arg;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (!q->jobs.first || !may_start(q->jobs.first))
+            pthread_cond_wait(&changed, &lock);
+        struct job *j = take(&q->jobs);
+        append(&j->stream->jobs, j);
+    }
+    return NULL;
+}
+
+/* One after the other, as a driver deals them out. Under lock. */
+static struct queue *next_queue(void)
+{
+    static int next;
+    if (n_queues < 0) {
+        const char *n = getenv("FAKE_GPU_QUEUES");
+        n_queues = n ? atoi(n) : 0;
+        for (int i = 0; i < n_queues && i < QUEUES; i++) {
+            pthread_t thread;
+            if (pthread_create(&thread, NULL, dispatch, &queues[i]))
+                abort();
+            pthread_detach(thread);
+        }
+    }
+    return n_queues > 0 ? &queues[next++ % n_queues] : NULL;
+}
+
 static void call(fake_stream *base, void (*fn)(void *arg), void *arg)
 {
     struct stream *s = (struct stream *)base;
@@ -66,11 +140,10 @@ static void call(fake_stream *base, void (*fn)(void *arg), void *arg)
         abort();
     j->fn = fn;
     j->arg = arg;
+    j->stream = s;
     pthread_mutex_lock(&lock);
-    *s->last = j;
-    s->last = &j->next;
-    s->queued++;
-    pthread_cond_broadcast(&changed);
+    j->number = s->queued++;
+    append(s->queue ? &s->queue->jobs : &s->jobs, j);
     pthread_mutex_unlock(&lock);
 }
 
@@ -80,7 +153,9 @@ static int stream_create(void **out)
     if (!s)
         return HCP_RC_NO_MEMORY;
     s->base.call = call;
-    s->last = &s->first;
+    pthread_mutex_lock(&lock);
+    s->queue = next_queue();
+    pthread_mutex_unlock(&lock);
     if (pthread_create(&s->thread, NULL, work, s)) {
         free(s);
         return HCP_RC_DEVICE;
@@ -213,6 +288,13 @@ static void do_record(void *arg)
     free(m);
 }
 
+static void do_nothing_for_ever(void *arg)
+{
+    (void)arg;
+    for (;;)
+        pause();
+}
+
 static void do_wait(void *arg)
 {
     struct mark *m = arg;
@@ -223,6 +305,14 @@ static void do_wait(void *arg)
     let_go(m->event);
     pthread_mutex_unlock(&lock);
     free(m);
+}
+
+/* Under lock. */
+static int may_start(const struct job *j)
+{
+    const struct mark *m = j->arg;
+    return j->stream->worked == j->number &&
+           (j->fn != do_wait || m->event->completed >= m->n);
 }
 
 static int queue_mark(struct event *e, int record, void *stream)
@@ -241,11 +331,15 @@ static int queue_mark(struct event *e, int record, void *stream)
 
 static int event_record(void *event, void *stream)
 {
+    if (fault == FAKE_GPU_STUCK)
+        call(&stream_of(stream)->base, do_nothing_for_ever, NULL);
     return queue_mark(event, 1, stream);
 }
 
 static int event_wait(void *event, void *stream)
 {
+    if (fault == FAKE_GPU_NO_WAIT)
+        return HCP_RC_OK;
     return queue_mark(event, 0, stream);
 }
 
@@ -270,10 +364,16 @@ static int event_ms(void *from_, void *to_, double *ms)
     return done ? HCP_RC_OK : HCP_RC_DEVICE;
 }
 
+/* NaN until it is written. */
 static int allocate(void **out, int64_t bytes)
 {
-    *out = malloc((size_t)bytes);
-    return *out ? HCP_RC_OK : HCP_RC_NO_MEMORY;
+    size_t size = ((size_t)bytes + 63) / 64 * 64; /* kernels want it aligned */
+    void *p = aligned_alloc(64, size ? size : 64);
+    if (!p)
+        return HCP_RC_NO_MEMORY;
+    memset(p, 0xff, size);
+    *out = p;
+    return HCP_RC_OK;
 }
 
 static int select_device(int ordinal)

@@ -14,7 +14,19 @@ struct fake_stream {
     void (*call)(fake_stream *stream, void (*fn)(void *arg), void *arg);
 };
 
-/* A runtime of kind CUDA. Its memory is the host's. */
+/* A runtime of kind CUDA. Its memory is the host's, NaN until written. $FAKE_GPU_QUEUES:
+ * so many hardware queues, which streams share in the order of their making; not set or
+ * 0: one a stream. */
 const hcp_runtime *fake_gpu_runtime(void);
+/* The same with randn(), merge() and finish(): fake-kernels.c, as is what follows. */
+const hcp_runtime *fake_gpu_runtime_with_kernels(void);
+/* The CPU's kernel, queued. $FAKE_GPU_PARTIAL: it cannot accumulate. */
+const hcp_provider *fake_gpu_provider(void);
+
+
+/* What goes wrong from now on (fake-gpu.c): streams do not wait for events; events are
+ * never reached. */
+enum fake_gpu_fault { FAKE_GPU_GOOD, FAKE_GPU_NO_WAIT, FAKE_GPU_STUCK };
+void fake_gpu_fault(enum fake_gpu_fault which);
 
 #endif

@@ -68,6 +68,24 @@ endif
 dist_check_SCRIPTS += tests/ring-transport.sh
 TESTS += tests/ring-transport.sh
 
+# The ring on top of that: passes that are queued.
+if HAVE_MPI
+if HAVE_NCCL
+check_PROGRAMS += tests/ring-queued-test
+tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/fake-gpu.c \
+	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-memory.c \
+	executor/ring-links.c executor/ring-internal.h executor/ring.h executor/verify.c \
+	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
+	executor/watch.c executor/comm.h profiler/measure.c profiler/measure.h \
+	profiler/stats.c profiler/stats.h
+tests_ring_queued_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+tests_ring_queued_test_LDADD = executor/libhcpschedule.la profiler/libhcptransport.la \
+	planner/libhcpplan.la $(LIBM)
+endif
+endif
+dist_check_SCRIPTS += tests/ring-queued.sh
+TESTS += tests/ring-queued.sh
+
 # hcp-ring itself on CPU ranks.
 ring_scripts = tests/ring-verify.bats tests/ring-errors.bats tests/ring-run.bats \
 	tests/ring-leak.sh

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels for the streams of fake-gpu: the CPU's, run when their turn comes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "kernels/registry.h"
+#include "profiler/spin.h"
+#include "tests/fake-gpu.h"
+
+struct kernel {
+    enum { RANDN, MERGE, FINISH, ATTENTION, HOLD } what;
+    union {
+        struct {
+            void *dst;
+            int64_t n;
+            int32_t dtype;
+            uint64_t seed, first;
+        } randn;
+        struct {
+            float *o, *lse;
+            const void *o_part;
+            int32_t part_dtype;
+            const float *lse_part;
+            int64_t rows, head_dim;
+        } merge;
+        hcp_finish finish;
+        struct {
+            hcp_attn_plan *plan;
+            hcp_attn_args args;
+        } attention;
+        struct {
+            const volatile int *go;
+            volatile int *late;
+            int ticket;
+            unsigned long long limit_ns;
+        } hold;
+    } a;
+};
+
+static void hold(const struct kernel *k)
+{
+    unsigned long long waited_ns = 0;
+    for (; *k->a.hold.go < k->a.hold.ticket; waited_ns += 100000) {
+        if (waited_ns > k->a.hold.limit_ns) {
+            *k->a.hold.late += 1;
+            return;
+        }
+        usleep(100);
+    }
+}
+
+static void do_kernel(void *arg)
+{
+    const hcp_runtime *cpu = hcp_runtime_cpu();
+    struct kernel *k = arg;
+    int rc = 0;
+    if (k->what != HOLD)
+        usleep((useconds_t)(rand() % 8 ? rand() % 100 : rand() % 3000));
+    switch (k->what) {
+    case RANDN:
+        rc = cpu->randn(k->a.randn.dst, k->a.randn.n, k->a.randn.dtype, k->a.randn.seed,
+                        k->a.randn.first, NULL);
+        break;
+    case MERGE:
+        rc = cpu->merge(k->a.merge.o, k->a.merge.lse, k->a.merge.o_part,
+                        k->a.merge.part_dtype, k->a.merge.lse_part, k->a.merge.rows,
+                        k->a.merge.head_dim, NULL);
+        break;
+    case FINISH:
+        rc = cpu->finish(&k->a.finish, NULL);
+        break;
+    case ATTENTION:
+        rc = hcp_provider_cpu()->run(k->a.attention.plan, &k->a.attention.args, NULL);
+        break;
+    case HOLD:
+        hold(k);
+        break;
+    }
+    if (rc) {
+        fprintf(stderr, "fake-gpu: kernel %d failed: %d\n", (int)k->what, rc);
+        abort();
+    }
+    free(k);
+}
+
+static int launch(const struct kernel *kernel, void *stream)
+{
+    struct kernel *k = malloc(sizeof *k);
+    if (!k)
+        return HCP_RC_NO_MEMORY;
+    *k = *kernel;
+    ((fake_stream *)stream)->call(stream, do_kernel, k);
+    return HCP_RC_OK;
+}
+
+static int randn(void *dst, int64_t n, int32_t dtype, uint64_t seed, uint64_t first,
+                 void *stream)
+{
+    struct kernel k = {.what = RANDN, .a.randn = {dst, n, dtype, seed, first}};
+    return launch(&k, stream);
+}
+
+static int merge(float *o, float *lse, const void *o_part, int32_t part_dtype,
+                 const float *lse_part, int64_t rows, int64_t head_dim, void *stream)
+{
+    struct kernel k = {.what = MERGE,
+                       .a.merge = {o, lse, o_part, part_dtype, lse_part, rows, head_dim}};
+    return launch(&k, stream);
+}
+
+static int finish(const hcp_finish *job, void *stream)
+{
+    struct kernel k = {.what = FINISH, .a.finish = *job};
+    return launch(&k, stream);
+}
+
+/* In place of profiler/spin.cu. */
+int hcp_spin_launch(const int *go, int ticket, unsigned long long limit_ns, int *late,
+                    void *stream)
+{
+    struct kernel k = {.what = HOLD, .a.hold = {go, late, ticket, limit_ns}};
+    return launch(&k, stream);
+}
+
+static const hcp_device_ref cpu_device = {
+    .size = sizeof cpu_device, .kind = HCP_DEVICE_CPU, .sm_count = 1};
+
+static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
+                 hcp_attn_support *out)
+{
+    int rc = hcp_provider_cpu()->query(&cpu_device, problem, out);
+    (void)device;
+    if (getenv("FAKE_GPU_PARTIAL")) { /* as cuDNN */
+        out->caps &= ~(uint32_t)HCP_CAP_ACCUMULATE;
+        out->supported &= !problem->accumulate;
+    }
+    return rc;
+}
+
+static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *problem,
+                       hcp_attn_plan **out)
+{
+    (void)device;
+    return hcp_provider_cpu()->plan_create(&cpu_device, problem, out);
+}
+
+static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
+{
+    struct kernel k = {.what = ATTENTION, .a.attention = {plan, *args}};
+    return launch(&k, stream);
+}
+
+static void plan_destroy(hcp_attn_plan *plan)
+{
+    hcp_provider_cpu()->plan_destroy(plan);
+}
+
+static int describe(const hcp_attn_plan *plan, char *text, size_t text_size)
+{
+    return hcp_provider_cpu()->describe(plan, text, text_size);
+}
+
+static const char *version(void)
+{
+    return "1";
+}
+
+const hcp_provider *fake_gpu_provider(void)
+{
+    static const hcp_provider provider = {
+        .size = sizeof provider,
+        .abi = HCP_PROVIDER_ABI,
+        .device_kinds = HCP_DEVICE_CUDA,
+        .name = "fake",
+        .version = version,
+        .query = query,
+        .plan_create = plan_create,
+        .run = run,
+        .plan_destroy = plan_destroy,
+        .describe = describe,
+    };
+    return &provider;
+}
+
+const hcp_runtime *fake_gpu_runtime_with_kernels(void)
+{
+    static hcp_runtime runtime;
+    runtime = *fake_gpu_runtime();
+    runtime.randn = randn;
+    runtime.merge = merge;
+    runtime.finish = finish;
+    return &runtime;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ring as it runs on GPUs, without one: ring.c queues whole passes, held back, on
+ * streams of fake-gpu, its blocks travel over fake-nccl, and what it computed is compared
+ * with fp64. ring-queued.sh runs this under mpirun.
+ * Usage: ring-queued-test rings [SEED [RINGS]]: random rings, which must be right
+ *        ring-queued-test unordered: nothing waits for events, which must be found
+ *        ring-queued-test stuck: the last rank's device never gets on; all must end
+ */
+#include "config.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "executor/ring-internal.h"
+#include "executor/verify.h"
+#include "tests/fake-gpu.h"
+
+enum { RANKS = 8, STRIPES = 4, PASSES = 4 };
+
+struct test {
+    struct ring_comm comm;
+    ring_watch *watch;
+    ring_links *links;
+    const hcp_runtime *runtime;
+    hcp_device_ref device;
+    uint64_t seed; /* the same numbers on all ranks */
+    int points, failed;
+    int held, late, wrong;
+};
+
+/* In place of comm.c's, without its limits. */
+int ring_all_ok(const struct ring_comm *c, int rc, struct hcp_err *err)
+{
+    int mine = rc == HCP_OK ? c->size : c->rank, first = c->size;
+
+    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, c->world);
+    if (first < c->size)
+        MPI_Bcast(err, sizeof *err, MPI_BYTE, first, c->world);
+    return first < c->size ? HCP_FAILED : HCP_OK;
+}
+
+static int64_t range(uint64_t *state, int64_t lo, int64_t hi)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return lo + (int64_t)((x ^ x >> 31) % (uint64_t)(hi - lo + 1));
+}
+
+static void point(struct test *t, int ok, const char *what)
+{
+    int mine = ok != 0, all = 0;
+
+    MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, t->comm.world);
+    t->points++;
+    t->failed += !all;
+    if (t->comm.rank == 0)
+        printf("%sok %d - %s\n", all ? "" : "not ", t->points, what);
+    fflush(stdout);
+}
+
+static _Noreturn void give_up(struct test *t, const struct hcp_err *err)
+{
+    if (!*err->text)
+        fprintf(stderr, "# rank %d: failed without a text\n", t->comm.rank);
+    ring_watch_fail(t->watch, err);
+}
+
+/* ---- a plan ---- */
+
+struct plan {
+    hcp_plan plan;
+    hcp_plan_rank ranks[RANKS];
+    hcp_segment segments[RANKS * STRIPES * 2];
+    int64_t tokens[RANKS];
+};
+
+static void make_plan(struct test *t, struct plan *p, int64_t length)
+{
+    static const char *const dtypes[] = {"bf16", "fp16", "fp32"};
+    uint64_t *seed = &t->seed;
+    size_t n = (size_t)t->comm.size;
+    int64_t counts[RANKS], at = 0, left = length;
+
+    memset(p, 0, sizeof *p);
+    hcp_plan_init(&p->plan, p->ranks, RANKS, p->segments, RANKS * STRIPES * 2);
+    hcp_shape_init(&p->plan.shape);
+    snprintf(p->plan.shape.dtype, sizeof p->plan.shape.dtype, "%s",
+             dtypes[range(seed, 0, 2)]);
+    p->plan.shape.batch = (int32_t)range(seed, 1, 2);
+    p->plan.shape.heads = 2;
+    p->plan.shape.kv_heads = 1;
+    p->plan.shape.head_dim = 16;
+    p->plan.n_ranks = n;
+    p->plan.seq_len = length;
+    p->plan.causal = (int32_t)range(seed, 0, 1);
+    p->plan.layout = (hcp_layout)range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
+    p->plan.stripes = (int32_t)range(seed, 1, STRIPES);
+    p->plan.tile = range(seed, 1, 40);
+    p->plan.sub_blocks = (int32_t)range(seed, 1, 4);
+    p->plan.buffers = (int32_t)range(seed, 0, 2);
+    p->plan.buffers += p->plan.buffers > 0; /* none, 2, 3 */
+    p->plan.barrier = range(seed, 0, 7) == 0;
+    for (size_t i = 0; i < n; i++) { /* one in six without tokens */
+        p->tokens[i] = range(seed, 0, 5) ? range(seed, 0, 2 * length / (int64_t)n) : 0;
+        p->tokens[i] = p->tokens[i] < left ? p->tokens[i] : left;
+        left -= p->tokens[i];
+    }
+    p->tokens[range(seed, 0, (int64_t)n - 1)] += left;
+    if (hcp_layout_segments(p->plan.layout, p->plan.stripes, n, p->tokens, length,
+                            p->segments, RANKS * STRIPES * 2, counts) != HCP_STATUS_OK)
+        abort();
+    for (size_t i = 0; i < n; i++) {
+        p->ranks[i].tokens = p->tokens[i];
+        p->ranks[i].first_segment = at;
+        p->ranks[i].n_segments = counts[i];
+        at += counts[i];
+    }
+    p->plan.n_segments = (size_t)at;
+}
+
+static void open_ring(struct test *t, const struct plan *p, ring **r)
+{
+    struct ring_config config = {.plan = &p->plan,
+                                 .rank = t->comm.rank,
+                                 .comm = &t->comm,
+                                 .runtime = t->runtime,
+                                 .device = t->device,
+                                 .provider = fake_gpu_provider(),
+                                 .links = t->links,
+                                 .watch = t->watch,
+                                 .sub_blocks = p->plan.sub_blocks,
+                                 .barrier = p->plan.barrier,
+                                 .buffers = p->plan.buffers,
+                                 .seed = t->seed};
+    struct hcp_err err = {0};
+
+    if (ring_open(&config, r, &err))
+        give_up(t, &err);
+}
+
+/* What a pass leaves must not help the next: NaN in all it receives and writes. */
+static void poison(struct test *t, ring *r)
+{
+    struct hcp_err err = {0};
+    const struct ring_schedule *s = &r->schedule;
+
+    if (ring_poison(r, &err))
+        give_up(t, &err);
+    for (int32_t k = 1; s->index >= 0 && k < s->m; k++)
+        for (int32_t i = 0; s->steps[k].receive && i < r->transfers[k].n_pieces; i++)
+            memset(r->transfers[k].pieces[i].data, 0xff,
+                   (size_t)r->transfers[k].pieces[i].bytes);
+}
+
+/* Passes of a ring, each of which is compared. Ranks come to them at different times. */
+static void run_ring(struct test *t, const struct plan *p, int n_passes)
+{
+    struct ring_errors errors;
+    struct ring_times times;
+    struct hcp_err err = {0};
+    ring *r = NULL;
+
+    open_ring(t, p, &r);
+    for (int i = 0; i < n_passes; i++) {
+        poison(t, r);
+        ring_all_ok(&t->comm, HCP_OK, &err);
+        if (rand() % 3 == 0)
+            usleep((useconds_t)(rand() % 5000));
+        if (ring_pass(r, &times, NULL, &err))
+            give_up(t, &err);
+        if (ring_verify(r, 40, &errors, &err))
+            give_up(t, &err);
+        if (!errors.passed) {
+            t->wrong++;
+            if (t->wrong == 1)
+                printf("# rank %d, %lld tokens, %s, %s, pass %d: %s\n", t->comm.rank,
+                       (long long)p->plan.seq_len, hcp_layout_name(p->plan.layout),
+                       p->plan.causal ? "causal" : "full", i, errors.text);
+        }
+    }
+    t->held += r->ticket;
+    t->late += r->go ? r->go[1] : 0;
+    ring_close(r);
+}
+
+/* ---- cases ---- */
+
+static void rings(struct test *t, int n)
+{
+    int held = 0;
+    char text[120];
+
+    for (int i = 0; i < n; i++) {
+        struct plan p;
+
+        make_plan(t, &p, range(&t->seed, 1, range(&t->seed, 0, 2) ? 400 : 20));
+        run_ring(t, &p, PASSES);
+    }
+    snprintf(text, sizeof text, "%d rings of %d ranks, %d passes each, are right", n,
+             t->comm.size, PASSES);
+    point(t, t->wrong == 0, text);
+    MPI_Allreduce(&t->held, &held, 1, MPI_INT, MPI_SUM, t->comm.world);
+    point(t, held > n, "most passes were held back until all was queued");
+    if (t->late)
+        printf("# rank %d: %d passes were held for too long\n", t->comm.rank, t->late);
+}
+
+/* Even shares, two buffers, so that everything has something to wait for. */
+static void even_plan(struct test *t, struct plan *p)
+{
+    do
+        make_plan(t, p, 400);
+    while (p->plan.barrier || p->plan.causal || p->plan.layout != HCP_LAYOUT_CONTIGUOUS ||
+           p->plan.buffers != 2 || p->tokens[0] < 50 ||
+           p->tokens[t->comm.size - 1] < 50);
+}
+
+static void unordered(struct test *t)
+{
+    struct plan p;
+    int wrong = 0;
+
+    even_plan(t, &p);
+    fake_gpu_fault(FAKE_GPU_NO_WAIT);
+    run_ring(t, &p, 3);
+    MPI_Allreduce(&t->wrong, &wrong, 1, MPI_INT, MPI_SUM, t->comm.world);
+    point(t, wrong > 0, "what does not wait for its blocks is wrong");
+}
+
+static void stuck(struct test *t)
+{
+    struct plan p;
+
+    even_plan(t, &p);
+    run_ring(t, &p, 2);
+    point(t, t->wrong == 0, "right before the device is stuck");
+    if (t->comm.rank == t->comm.size - 1)
+        fake_gpu_fault(FAKE_GPU_STUCK);
+    run_ring(t, &p, 2);
+    point(t, 0, "a pass that cannot end ends");
+}
+
+int main(int argc, char **argv)
+{
+    struct test t = {.runtime = fake_gpu_runtime_with_kernels(),
+                     .device = {.size = sizeof t.device,
+                                .kind = HCP_DEVICE_CUDA,
+                                .sm_count = 132},
+                     .seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1};
+    const char *what = argc > 1 ? argv[1] : "";
+    struct hcp_err err = {0};
+
+    ring_watch_block_signals();
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &t.comm.thread_level);
+    t.comm.world = t.comm.host = MPI_COMM_WORLD;
+    MPI_Comm_rank(t.comm.world, &t.comm.rank);
+    MPI_Comm_size(t.comm.world, &t.comm.size);
+    t.comm.host_rank = t.comm.rank;
+    t.comm.host_size = t.comm.size;
+    t.device.ordinal = t.comm.rank; /* a GPU each */
+    srand((unsigned)t.comm.rank + 1);
+    double timeout_s = strcmp(what, "stuck") == 0 ? 2 : 15;
+    if (ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
+        ring_links_new("nccl", &t.comm, t.runtime, &t.device, 1.5 * timeout_s + 2,
+                       &t.links, &err)) {
+        fprintf(stderr, "ring-queued-test: %s\n", err.text);
+        return 1;
+    }
+    if (strcmp(what, "rings") == 0)
+        rings(&t, argc > 3 ? atoi(argv[3]) : 20);
+    else if (strcmp(what, "unordered") == 0)
+        unordered(&t);
+    else if (strcmp(what, "stuck") == 0)
+        stuck(&t);
+    else
+        t.failed = 1;
+    ring_links_close(t.links);
+    ring_watch_stop(t.watch);
+    MPI_Finalize();
+    return t.failed != 0;
+}
