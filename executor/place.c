@@ -182,6 +182,7 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
         rc = choose(gpus, rank->device, turn, o->any_device, comm->host_name, &gpu, err);
     if (rc == HCP_OK) {
         limit = limit_here(rank, gpu, o->any_device);
+        snprintf(p.self.limit, sizeof p.self.limit, "%s", limit);
         if (gpu >= 0)
             uuid = gpus->infos[gpu].uuid;
         if (*limit && strncmp(limit, gpu >= 0 ? "mps:" : "cpu:", 4) != 0 &&

@@ -61,6 +61,7 @@ void ring_plan_free(hcp_plan *plan);
 /* What the others may know of a rank. */
 struct ring_peer {
     char host[64], device[64], name[96], uuid[64];
+    char limit[32]; /* that it runs under: the plan's, or with --any-device "" */
     char driver[32], cuda_version[16], provider_version[48];
     int32_t is_cuda, sm_count, sm_seen;
 };
@@ -142,7 +143,8 @@ int ring_print(const struct ring_program *p, const struct ring_result *results,
                size_t n, const char *const *notes);
 json_t *ring_result_json(const struct ring_program *p, const struct ring_result *r);
 
-/* Rank 0: adds results to the database of --db. */
+/* Rank 0: adds results to the database of --db, those that search lists twice once.
+ * Predictions for other devices (--any-device) are left out. */
 int ring_store(const struct ring_program *p, const struct ring_result *results, size_t n,
                struct hcp_err *err);
 

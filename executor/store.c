@@ -34,7 +34,7 @@ static void fill_ranks(const struct ring_program *p, const struct ring_result *r
 
         hcp_ring_rank_init(row);
         COPY(row->device, peer->device);
-        COPY(row->limit, planned->limit);
+        COPY(row->limit, peer->limit);
         COPY(row->uuid, peer->uuid);
         COPY(row->name, peer->name);
         COPY(row->host, peer->host);
@@ -95,6 +95,33 @@ static void fill_run(const struct ring_program *p, const struct ring_result *r,
     COPY(row->from.tool_version, PACKAGE_VERSION);
 }
 
+/* Whether the ranks ran on the plan's devices. */
+static int on_its_devices(const struct ring_program *p, const hcp_plan *plan)
+{
+    for (size_t k = 0; k < plan->n_ranks; k++)
+        if (strcmp(p->peers[k].device, plan->ranks[k].device) != 0 ||
+            strcmp(p->peers[k].limit, plan->ranks[k].limit) != 0)
+            return 0;
+    return 1;
+}
+
+static void forget_predictions(struct hcp_ring_run_row *row)
+{
+    row->predicted_ms = row->predicted_lo_ms = row->predicted_hi_ms = NAN;
+    row->bound_ms = row->efficiency = NAN;
+    for (size_t k = 0; k < row->n_ranks; k++)
+        row->ranks[k].predicted_ms = row->ranks[k].predicted_compute_ms = NAN;
+}
+
+/* Search lists the best found once more if it is one of the given plans. */
+static int listed_before(const struct ring_result *results, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (results[k].plan == results[i].plan && results[k].times == results[i].times)
+            return 1;
+    return 0;
+}
+
 int ring_store(const struct ring_program *p, const struct ring_result *results, size_t n,
                struct hcp_err *err)
 {
@@ -111,6 +138,8 @@ int ring_store(const struct ring_program *p, const struct ring_result *results, 
         struct hcp_ring_run_row row;
         enum hcp_db_outcome outcome;
 
+        if (listed_before(results, i))
+            continue;
         fill_run(p, &results[i], &row);
         row.n_ranks = results[i].plan->n_ranks;
         row.ranks = calloc(row.n_ranks, sizeof *row.ranks);
@@ -118,6 +147,8 @@ int ring_store(const struct ring_program *p, const struct ring_result *results, 
             rc = hcp_fail(err, HCP_FAILED, "out of memory");
         } else {
             fill_ranks(p, &results[i], row.ranks);
+            if (!on_its_devices(p, results[i].plan))
+                forget_predictions(&row);
             rc = hcp_db_add_ring_run(db, &row, &outcome, err);
         }
         free(row.ranks);

@@ -174,6 +174,25 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     [ "$(rings new.db)" -eq 2 ]
     run ring 2 --plan plan.json --db other.db --no-store
     [ ! -e other.db ]
+    # Of one rank there is one split, and the best found is the given: one row.
+    plan m.db one.json "$cpu" full contiguous 100 "${shape[@]}"
+    run mpirun -np 1 hcp-ring search --warm-up 0 --repeat 1 --plan one.json --db m.db
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'best found' <<<"$output")" -eq 2 ]
+    [ "$(rings m.db)" -eq 1 ]
+}
+
+@test "--any-device: rows have the device and limit that ran, and no predictions" {
+    add_models other.db fp32 1 2 1 32 mps:50
+    hcp-profile export --db other.db --format csv | sed "s/$cpu/other-gpu/g" | hcp-profile import --db gpu.db -
+    hcp-plan fit --quiet --db gpu.db
+    plan gpu.db plan.json "2*other-gpu@mps:50" full contiguous 100,200 "${shape[@]}"
+    run --separate-stderr ring 2 --plan plan.json --db rows.db --any-device --provider cpu-blas
+    [ "$status" -eq 0 ]
+    run hcp-profile show --rings --json --db rows.db
+    [ "$(grep -o '"predicted_ms":[^,}]*' <<<"$output" | sort -u)" = '"predicted_ms":null' ]
+    [ "$(grep -o '"limit":"[^"]*"' <<<"$output" | sort -u)" = '"limit":""' ]
+    [[ "$output" == *'"device":"'"$cpu"'"'* ]]
 }
 
 @test "options that change the plan are said, and stored" {
