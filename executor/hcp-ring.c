@@ -10,30 +10,19 @@
 #include <string.h>
 #include <unistd.h>
 #include "executor/program.h"
+#include "profiler/mpirun.h"
 #include "profiler/worker.h"
-
-/* Where a launcher says a process's rank before MPI does. */
-static int rank_of_launcher(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-
-        if (value && *value)
-            return atoi(value);
-    }
-    return 0;
-}
 
 /* Whether another rank has the same command line and says what is wrong with it: the
  * first of all, or (mpirun -np 1 A : -np 2 B) of those that were started together. */
 static int said_by_another(void)
 {
     const char *counts = getenv("OMPI_APP_CTX_NUM_PROCS"); /* "1 2" */
-    long rank = rank_of_launcher(), first = 0;
+    long first = 0;
+    int rank = 0, size;
 
+    if (!ring_launched() || !hcp_mpi_launched(&rank, &size))
+        return 0;
     while (counts && first < rank) {
         char *end;
         long n = strtol(counts, &end, 10);
@@ -43,7 +32,7 @@ static int said_by_another(void)
         first += n;
         counts = end;
     }
-    return ring_launched() && rank != 0 && !(counts && first == rank && *counts);
+    return rank > 0 && !(counts && first == rank && *counts);
 }
 
 static int quiet;
