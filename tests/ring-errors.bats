@@ -12,6 +12,7 @@ setup_file() {
 }
 
 setup() {
+    long_test
     ring_setup
     shape=(--dtype fp32 --batch 1 --heads 2 --kv-heads 1 --head-dim 32)
     cp "$BATS_FILE_TMPDIR"/m.db .

@@ -28,6 +28,13 @@ cpu_device() { # what plans call this CPU
     hcp-profile devices 2>/dev/null | awk '$1 == "cpu" { print $2; exit }'
 }
 
+# Long tests of what does not depend on how the program was built: not where tests are to be
+# short (HCP_TEST_SCALE).
+long_test() {
+    awk -v s="${HCP_TEST_SCALE:-1}" 'BEGIN { exit !(s < 0.2) }' || return 0
+    skip "HCP_TEST_SCALE is ${HCP_TEST_SCALE:-}"
+}
+
 # add_models DB DTYPE BATCH HEADS KV_HEADS HEAD_DIM [LIMITS [LENGTH]]: times of this CPU
 # as a formula has them (1 TFLOP/s would not matter: nobody compares them with a clock).
 add_models() {

@@ -341,8 +341,8 @@ static void checks(void **state)
         "UPDATE ring_run SET layout = 'spiral'",
         "UPDATE ring_rank SET tokens = -1",
         "UPDATE ring_rank SET device_id = 77",
-        "INSERT INTO ring_rank (ring_run_id, rank, device_id, limiter, tokens) VALUES "
-        "(77, 0, 1, '', 1)",
+        ("INSERT INTO ring_rank (ring_run_id, rank, device_id, limiter, tokens) VALUES "
+         "(77, 0, 1, '', 1)"),
     };
 
     (void)state;
