@@ -139,12 +139,14 @@ static int read_tokens(struct plan_args *args, size_t n, struct session *s,
     for (const char *p = args->tokens;; p++) {
         struct hcp_err why = {0};
         size_t len = strcspn(p, ",");
-        char item[24];
+        char item[64];
 
         if (r == n)
             return hcp_fail(err, HCP_USAGE, "--tokens lists more than %zu ranks", n);
-        snprintf(item, sizeof item, "%.*s", (int)(len < sizeof item ? len : sizeof item),
-                 p);
+        if (len >= sizeof item)
+            return hcp_fail(err, HCP_USAGE, "--tokens entry '%.40s...' is too long", p);
+        memcpy(item, p, len);
+        item[len] = 0;
         if (hcp_parse_len(item, 0, &s->tokens[r], &why))
             return hcp_fail(err, HCP_USAGE, "--tokens: %s", why.text);
         sum += s->tokens[r++];
@@ -155,6 +157,9 @@ static int read_tokens(struct plan_args *args, size_t n, struct session *s,
     if (r != n)
         return hcp_fail(err, HCP_USAGE, "--tokens lists %zu ranks, --ranks has %zu", r,
                         n);
+    if (sum == 0)
+        return hcp_fail(err, HCP_USAGE,
+                        "--tokens gives no rank a token; they add up to the sequence");
     if (q->seq_len > 0 && q->seq_len != sum)
         return hcp_fail(err, HCP_USAGE,
                         "--tokens add up to %lld, --seq-len is %lld; leave one out or "

@@ -263,6 +263,15 @@ less_equal() { # A B SLACK
         echo "$bad: $output"
         [ "$status" -eq 2 ]
     done
+    run hcp-plan split --ranks "$R" --tokens 0,0
+    [[ "$output" == *"--tokens gives no rank a token"* ]]
+    # A number is read whole or not at all.
+    run hcp-plan split --ranks "$R" --tokens 4000,00000000000000000000000001000 --json
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"seq_len":5000,'* ]]
+    run hcp-plan split --ranks "$R" --tokens "4000,$(printf '%070d' 1000)"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--tokens entry '0000"*"...' is too long"* ]]
     run hcp-plan split --ranks "$R" --tokens 4000,1000 --seq-len 4K
     [ "$status" -eq 2 ]
     [[ "$output" == *"add up to 5000, --seq-len is 4096"* ]]
