@@ -62,13 +62,13 @@ static int check_separator(const struct hcp_csv *csv, struct hcp_err *err)
 }
 
 /* A required column is not there: perhaps under another spelling. */
-static int missing(const struct hcp_csv *csv, const char *name, const char *unknown,
-                   struct hcp_err *err)
+static int missing(const struct hcp_csv *csv, const char *name, int others,
+                   const char *unknown, struct hcp_err *err)
 {
     return hcp_fail(err, HCP_FAILED,
-                    "%s:%ld: column '%s' is missing; required are device, limit, "
-                    "provider, mask, q_len, kv_len, time_ms%s%s",
+                    "%s:%ld: column '%s' is missing; required are device, limit%s%s%s",
                     csv->name, csv->line, name,
+                    others ? "" : ", provider, mask, q_len, kv_len, time_ms",
                     *unknown ? "; there is, but not known: " : "", unknown);
 }
 
@@ -101,7 +101,7 @@ static int read_header(const struct hcp_csv *csv, int ignore_unknown, int *map,
     /* A file of other rows alone needs no columns of cells. */
     for (int j = 0; j < (others ? 2 : N_REQUIRED); j++)
         if (!found[j])
-            return missing(csv, required[j], unknown, err);
+            return missing(csv, required[j], others, unknown, err);
     if (*unknown && !ignore_unknown)
         return hcp_fail(err, HCP_FAILED,
                         "%s:%ld: unknown column %s; hcp-db(5) lists the columns, "

@@ -41,6 +41,10 @@ bats_require_minimum_version 1.5.0
     bad "in.csv:1: column 'time_ms' is missing; required are device, limit, provider, mask, q_len, kv_len, time_ms" \
         "${head%,time_ms}" "${row%,1.5}"
 }
+@test "a missing column beside kind: other rows have no mask" {
+    bad "in.csv:1: column 'limit' is missing; required are device, limit" "device,kind,q_len,time_ms" "gpu-x,store,4,1"
+    [[ "$stderr" != *"limit, provider"* ]]
+}
 @test "a column in another spelling" {
     bad "column 'limit' is missing; required are device, limit, provider, mask, q_len, kv_len, time_ms; there is, but not known: ' limit', ' mask'" \
         "device, limit,provider, mask,q_len,kv_len,time_ms" "$row"
