@@ -261,7 +261,8 @@ HCP_API const char *hcp_decision_name(hcp_decision decision);
 
 /* Reads every model of the database file at path, and what has been measured. A file
  * without models loads; asking for a rank of it then fails. Opens read-only and closes
- * before it returns. Free with hcp_models_free(), which accepts NULL. */
+ * before it returns; only a file that an older version wrote is brought up to date first,
+ * and must be writable for that. Free with hcp_models_free(), which accepts NULL. */
 HCP_API hcp_status hcp_models_load(const char *path, char *text, size_t text_size,
                                    hcp_models **out);
 HCP_API void hcp_models_free(hcp_models *models);
