@@ -198,19 +198,19 @@ static int open_meter(struct meter *m, struct hcp_err *err)
 {
     const struct link_plan *p = m->plan;
     const hcp_runtime *r = p->runtime;
-    int64_t bytes = p->sizes[p->n - 1].bytes, room = (bytes + 3) / 4 * 4;
+    int64_t bytes = p->sizes[p->n - 1].bytes;
     void *words = NULL;
     int rc = device_fail(m, r->stream_create(&m->stream), "make a stream", err);
     if (rc == HCP_OK)
         rc = device_fail(m, r->event_create(&m->start), "make an event", err);
-    if (rc == HCP_OK && (r->alloc(&m->send, room) != HCP_RC_OK ||
-                         r->alloc(&m->receive, room) != HCP_RC_OK))
+    if (rc == HCP_OK && (r->alloc(&m->send, bytes) != HCP_RC_OK ||
+                         r->alloc(&m->receive, bytes) != HCP_RC_OK))
         rc = hcp_fail(err, HCP_FAILED,
                       "no memory for two blocks of %lld bytes; give smaller --sizes",
                       (long long)bytes);
     if (rc == HCP_OK)
-        rc = device_fail(m, r->randn(m->send, room / 4, HCP_FP32, 1, 0, m->stream),
-                         "fill a block", err);
+        rc =
+            device_fail(m, r->fill(m->send, 0x3f, bytes, m->stream), "fill a block", err);
     if (rc == HCP_OK)
         rc = device_fail(m, r->sync(m->stream), "fill a block", err);
     if (rc == HCP_OK && r->kind == HCP_DEVICE_CUDA && hcp_transport_queues(p->transport))
