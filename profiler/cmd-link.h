@@ -37,6 +37,7 @@ struct link_session {
     struct hcp_progress progress;
     size_t pair; /* at hand */
     hcp_table *table, *fits;
+    size_t n_fits; /* rows of fits */
     json_t *list;
 };
 

@@ -63,6 +63,7 @@ static void add_tables(struct link_session *s, const struct hcp_link_result *r,
     }
     if (!fit || r->n == 0)
         return;
+    s->n_fits++;
     begin_row(s->fits, &r->rows[0]);
     hcp_table_cell(s->fits, "%d", fit->sizes);
     hcp_table_cell(s->fits, "%.4g", fit->alpha_us);
@@ -115,13 +116,17 @@ void link_report_pair(struct link_session *s, const struct hcp_link_result *resu
     int64_t bytes[HCP_LINK_SIZES];
     double ms[HCP_LINK_SIZES];
     struct hcp_link_fit fit;
-    struct hcp_err ignored; /* one size alone has no fit */
+    struct hcp_err why; /* one size alone has no fit */
     for (size_t i = 0; i < result->n; i++) {
         bytes[i] = result->rows[i].bytes;
         ms[i] = result->rows[i].time_ms;
     }
     int fitted =
-        result->n > 0 && hcp_link_fit(bytes, ms, result->n, &fit, &ignored) == HCP_OK;
+        result->n > 0 && hcp_link_fit(bytes, ms, result->n, &fit, &why) == HCP_OK;
+    if (result->n > 0 && !fitted)
+        fprintf(stderr, "hcp-profile: %s / %s: no alpha and beta: %s\n",
+                *s->job.end[0].limit ? s->job.end[0].limit : "none",
+                *s->job.end[1].limit ? s->job.end[1].limit : "none", why.text);
     if (s->list)
         add_json(s, result, fitted ? &fit : NULL, error);
     else
@@ -140,6 +145,7 @@ void link_report_end(struct link_session *s)
         return;
     }
     hcp_table_print(s->table, stdout);
-    putchar('\n');
-    hcp_table_print(s->fits, stdout);
+    if (s->n_fits > 0)
+        putchar('\n');
+    hcp_table_print(s->fits, stdout); /* nothing if there are none */
 }

@@ -29,9 +29,15 @@ int hcp_link_find(char *path, size_t size, struct hcp_err *err)
     const char *given = getenv("HCP_LINK");
     char self[3900];
     if (given && *given) {
-        if (access(given, X_OK) != 0 || (size_t)snprintf(path, size, "%s", given) >= size)
-            return hcp_fail(err, HCP_FAILED, "HCP_LINK=%.900s: %s", given,
-                            strerror(errno));
+        if (access(given, X_OK) != 0)
+            return hcp_fail(err, HCP_FAILED,
+                            "HCP_LINK=%.900s: %s; name the program hcp-link in it, or "
+                            "unset it",
+                            given, strerror(errno));
+        if ((size_t)snprintf(path, size, "%s", given) >= size)
+            return hcp_fail(err, HCP_FAILED,
+                            "HCP_LINK: a path of more than %zu bytes; give a shorter one",
+                            size - 1);
         return HCP_OK;
     }
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);

@@ -77,6 +77,14 @@ no_ranks_left() { # nor their keepers; zombies do not count
     awk -v a="$t" -v b="$(rows "printf('%.17g', time_ms)" "WHERE bytes = 8192")" 'BEGIN { exit !(a > 0 && a / b - 1 < 1e-12 && b / a - 1 < 1e-12) }'
 }
 
+@test "one size alone has no fit: no second table, and why" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K
+    [ "$status" -eq 0 ]
+    [ "$(wc -l <<<"$output")" -eq 2 ]
+    [[ "$stderr" == *"cpu:100 / cpu:100: no alpha and beta: "*"measure at least two sizes"* ]]
+}
+
 @test "each run stays beside the others" {
     with_mpi
     "${link[@]}" --sizes 4K,8K
@@ -180,7 +188,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 @test "programs that are not there" {
     with_mpi
     refuse 1 "cannot run ./nompirun of HCP_MPIRUN; install the package" env HCP_MPIRUN=./nompirun "${link[@]}"
-    refuse 1 "HCP_LINK=./nolink: No such file" env HCP_LINK=./nolink "${link[@]}"
+    refuse 1 "HCP_LINK=./nolink: No such file or directory; name the program hcp-link in it, or unset it" env HCP_LINK=./nolink "${link[@]}"
     refuse 1 "the ranks ended before they were done" env HCP_LINK=/bin/false "${link[@]}"
     refuse 2 "is started by 'hcp-profile link'" "$top_builddir/profiler/hcp-link"
 }
