@@ -132,23 +132,19 @@ static int check_size(const struct ring_program *p, struct hcp_err *err)
                     n, p->comm.size, p->comm.size == 1 ? "was" : "were", n, n);
 }
 
-/* NCCL when every rank has a GPU of its own and this build has it. */
+/* NCCL when every rank has a GPU of its own and a build with it: the same on all. */
 static const char *choose_transport(const struct ring_program *p)
 {
     if (strcmp(p->o.transport, "auto") != 0)
         return p->o.transport;
-#ifdef HAVE_NCCL
     for (int i = 0; i < p->comm.size; i++) {
-        if (!p->peers[i].is_cuda)
+        if (!p->peers[i].is_cuda || !p->peers[i].has_nccl)
             return "mpi";
         for (int k = 0; k < i; k++)
             if (strcmp(p->peers[i].uuid, p->peers[k].uuid) == 0)
                 return "mpi";
     }
     return "nccl";
-#else
-    return "mpi";
-#endif
 }
 
 static int meet_peers(struct ring_program *p, struct hcp_err *err)

@@ -178,6 +178,9 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
     int gpu = -1, turn = 0, rc = before_me(comm, rank->device, &turn, err);
 
     snprintf(p.self.host, sizeof p.self.host, "%s", comm->host_name);
+#ifdef HAVE_NCCL
+    p.self.has_nccl = 1;
+#endif
     if (rc == HCP_OK)
         rc = choose(gpus, rank->device, turn, o->any_device, comm->host_name, &gpu, err);
     if (rc == HCP_OK) {

@@ -63,7 +63,7 @@ struct ring_peer {
     char host[64], device[64], name[96], uuid[64];
     char limit[32]; /* that it runs under: the plan's, or with --any-device "" */
     char driver[32], cuda_version[16], provider_version[48];
-    int32_t is_cuda, sm_count, sm_seen;
+    int32_t is_cuda, has_nccl, sm_count, sm_seen; /* has_nccl: its build */
 };
 
 struct ring_place {
