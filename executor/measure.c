@@ -40,7 +40,10 @@ static int pick_kernel(const struct ring_program *p, const hcp_plan *plan,
     *out = hcp_registry_pick(p->place.registry, name, &typical, &support, why,
                              sizeof why);
     return *out ? HCP_OK
-                : hcp_fail(err, HCP_FAILED, "no kernel for this plan: %s", why);
+                : hcp_fail(err, HCP_FAILED,
+                           "no kernel for this plan: %s; name another with --provider or "
+                           "--kernel",
+                           why);
 }
 
 static int open_ring(struct ring_program *p, const hcp_plan *plan,
