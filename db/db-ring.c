@@ -199,7 +199,8 @@ int hcp_ring_run_validate(const struct hcp_ring_run_row *row, struct hcp_err *er
     for (size_t i = 0; !rc && i < row->n_ranks; i++) {
         if (check_rank(&row->ranks[i], &why))
             rc = hcp_fail(err, HCP_FAILED, "rank %zu: %s", i, why.text);
-        tokens += row->ranks[i].tokens;
+        else
+            tokens += row->ranks[i].tokens;
     }
     if (!rc && tokens != row->seq_len)
         rc = hcp_fail(err, HCP_FAILED,
