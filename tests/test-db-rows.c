@@ -314,9 +314,9 @@ static void refusals(void **state)
         WITH(layout[0], 'Z', "layout 'Zigzag' is not known");
         WITH(efficiency, -1, "efficiency -1 is not above zero");
         WITH(sub_blocks, 0, "sub_blocks is 0");
-        ranks[0].tokens = INT64_MAX; /* not added to the others */
-        refuse_ring(&good, "rank 0: tokens 9223372036854775807 is out of range");
-        ranks[0].tokens = 700;
+        ranks[1].tokens = INT64_MAX; /* not added to the others */
+        refuse_ring(&good, "rank 1: tokens 9223372036854775807 is out of range");
+        ranks[1].tokens = 300;
         ranks[1].wait_ms = -1;
         refuse_ring(&good, "rank 1: wait_ms -1 is not a time");
 #undef REFUSE
