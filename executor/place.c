@@ -119,10 +119,9 @@ static int open_gpu(const struct hcp_device_info *gpu, int index, const char *li
 
     if (rc)
         return rc;
-    /* An MPS client has two hardware queues unless it asks for more, and streams that
-     * share one wait for each other: computing for what is sent beside it. */
-    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0))
-        return hcp_fail(err, HCP_FAILED, "cannot set the environment");
+    rc = hcp_transport_prepare(err);
+    if (rc)
+        return rc;
     p->device.size = sizeof p->device;
     /* An MPS client sees the one device that its environment names. */
     if (hcp_cuda_device(*kind ? 0 : index, &p->device, &cuda, why, sizeof why))

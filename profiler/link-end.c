@@ -112,6 +112,9 @@ int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
         return keeper_open(keeper, err);
     if (strcmp(end->spec, "cpu") == 0)
         return HCP_OK;
+    int rc = hcp_transport_prepare(err);
+    if (rc != HCP_OK)
+        return rc;
     if (mps > 0)
         return hcp_mps_client_env(pipe_dir, log_dir, mps, end->uuid, err);
     /* Not through somebody else's daemon: a whole device must be whole. */

@@ -87,6 +87,16 @@ static int check_config(const struct hcp_transport_config *c, struct hcp_err *er
     return HCP_OK;
 }
 
+int hcp_transport_prepare(struct hcp_err *err)
+{
+    const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (set && strtol(set, NULL, 10) >= 2)
+        return HCP_OK;
+    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1) != 0)
+        return hcp_fail(err, HCP_FAILED, "cannot set the environment");
+    return HCP_OK;
+}
+
 /* Ranks in MPI_COMM_WORLD, which is what users count in. */
 static void name_ranks(hcp_transport *t)
 {

@@ -121,6 +121,7 @@ static struct queue *next_queue(void)
     static int next;
     if (n_queues < 0) {
         const char *n = getenv("FAKE_GPU_QUEUES");
+        n = n ? n : getenv("CUDA_DEVICE_MAX_CONNECTIONS");
         n_queues = n ? atoi(n) : 0;
         for (int i = 0; i < n_queues && i < QUEUES; i++) {
             pthread_t thread;

@@ -14,9 +14,9 @@ struct fake_stream {
     void (*call)(fake_stream *stream, void (*fn)(void *arg), void *arg);
 };
 
-/* A runtime of kind CUDA. Its memory is the host's, NaN until written. $FAKE_GPU_QUEUES:
- * so many hardware queues, which streams share in the order of their making; not set or
- * 0: one a stream. */
+/* A runtime of kind CUDA. Its memory is the host's, NaN until written. There are
+ * $FAKE_GPU_QUEUES hardware queues ($CUDA_DEVICE_MAX_CONNECTIONS without it), which
+ * streams share in the order of their making; neither set, or 0: one a stream. */
 const hcp_runtime *fake_gpu_runtime(void);
 /* The same with randn(), merge() and finish(): fake-kernels.c, as is what follows. */
 const hcp_runtime *fake_gpu_runtime_with_kernels(void);

@@ -263,7 +263,8 @@ int main(int argc, char **argv)
     t.device.ordinal = t.comm.rank; /* a GPU each */
     srand((unsigned)t.comm.rank + 1);
     double timeout_s = strcmp(what, "stuck") == 0 ? 2 : 15;
-    if (ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
+    if (hcp_transport_prepare(&err) ||
+        ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
         ring_links_new("nccl", &t.comm, t.runtime, &t.device, 1.5 * timeout_s + 2,
                        &t.links, &err)) {
         fprintf(stderr, "ring-queued-test: %s\n", err.text);
