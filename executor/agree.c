@@ -38,7 +38,7 @@ static void write_record(const struct ring_identity *id, char record[RECORD_SIZE
     snprintf(record, RECORD_SIZE,
              "version=%.15s\nlibhcpplan=%" PRId64 "\nplan fingerprint=%016" PRIx64
              "\ntokens=%" PRId64 "\nranks=%" PRId64
-             "\nshape=%.95s\noptions=%.95s\nkernel=%.79s\n",
+             "\nshape=%.95s\noptions=%.127s\nkernel=%.79s\n",
              id->tool_version, id->plan_version, id->fingerprint, id->seq_len,
              id->n_ranks, id->shape, id->options, id->provider);
 }

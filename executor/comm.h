@@ -84,7 +84,7 @@ struct ring_identity {
     uint64_t fingerprint;
     int64_t seq_len, n_ranks;
     char shape[96];   /* "bf16 32/8 heads x 128, batch 1, causal, zigzag" */
-    char options[96]; /* buffers, sub-blocks, barrier, transport, seed, repeats */
+    char options[128]; /* buffers, sub-blocks, barrier, transport, seed, repeats */
     char provider[80]; /* kernel's name; versions may differ between devices */
 };
 /* Collective. HCP_FAILED on every rank with e.g. "the ranks do not agree: plan

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "executor/program.h"
+#include "kernels/dtype.h"
 #include "profiler/measure.h"
 
 /* Passes before any is timed: the first of the program loads modules and connects, that
@@ -23,7 +24,7 @@ static int pick_kernel(const struct ring_program *p, const hcp_plan *plan,
                                 .heads = plan->shape.heads,
                                 .kv_heads = plan->shape.kv_heads,
                                 .head_dim = plan->shape.head_dim,
-                                .dtype = HCP_BF16,
+                                .dtype = hcp_dtype_of_name(plan->shape.dtype),
                                 .out_dtype = HCP_FP32,
                                 .scale = 1 / sqrt(plan->shape.head_dim)};
     const char *name = p->o.provider ? p->o.provider
@@ -32,10 +33,11 @@ static int pick_kernel(const struct ring_program *p, const hcp_plan *plan,
                                            : NULL;
     char why[700];
 
-    if (strcmp(plan->shape.dtype, "fp16") == 0)
-        typical.dtype = HCP_FP16;
-    else if (strcmp(plan->shape.dtype, "fp32") == 0)
-        typical.dtype = HCP_FP32;
+    if (typical.dtype < 0)
+        return hcp_fail(err, HCP_FAILED,
+                        "dtype '%s' of the plan is not known; there are bf16, fp16 and "
+                        "fp32",
+                        plan->shape.dtype);
     hcp_problem_set_dense_strides(&typical);
     *out = hcp_registry_pick(p->place.registry, name, &typical, &support, why,
                              sizeof why);

@@ -27,21 +27,18 @@ int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *e
 
 static int shape_of(ring *r, struct hcp_err *err)
 {
-    static const hcp_dtype all[] = {HCP_BF16, HCP_FP16, HCP_FP32};
     const hcp_shape *s = &r->config.plan->shape;
+    int32_t dtype = hcp_dtype_of_name(s->dtype);
     hcp_attn_problem *p = &r->shape;
-    size_t i = 0;
 
-    while (i < 3 && strcmp(s->dtype, hcp_dtype_name(all[i])) != 0)
-        i++;
-    if (i == 3)
+    if (dtype < 0)
         return hcp_fail(err, HCP_FAILED, "dtype '%s' of the plan is not known", s->dtype);
     *p = (hcp_attn_problem){.size = sizeof *p,
                             .batch = s->batch,
                             .heads = s->heads,
                             .kv_heads = s->kv_heads,
                             .head_dim = s->head_dim,
-                            .dtype = all[i],
+                            .dtype = dtype,
                             .out_dtype = HCP_FP32,
                             .scale = 1 / sqrt(s->head_dim)};
     r->element_bytes = hcp_dtype_bytes(p->dtype);

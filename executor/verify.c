@@ -113,14 +113,11 @@ static int make_samples(struct verify *v, int64_t max_rows, struct hcp_err *err)
 
 static int set_shape(struct verify *v, struct hcp_err *err)
 {
-    static const int32_t dtypes[] = {HCP_BF16, HCP_FP16, HCP_FP32};
     const hcp_shape *s = &v->plan->shape;
+    int32_t dtype = hcp_dtype_of_name(s->dtype);
     hcp_attn_problem *p = &v->shape;
-    size_t i = 0;
 
-    while (i < 3 && strcmp(s->dtype, hcp_dtype_name(dtypes[i])) != 0)
-        i++;
-    if (i == 3)
+    if (dtype < 0)
         return hcp_fail(err, HCP_FAILED, "dtype '%s' of the plan is not known", s->dtype);
     *p = (hcp_attn_problem){.size = sizeof *p,
                             .batch = s->batch,
@@ -129,7 +126,7 @@ static int set_shape(struct verify *v, struct hcp_err *err)
                             .heads = s->heads,
                             .kv_heads = s->kv_heads,
                             .head_dim = s->head_dim,
-                            .dtype = dtypes[i],
+                            .dtype = dtype,
                             .out_dtype = HCP_FP32,
                             .causal = v->plan->causal != 0,
                             .scale = 1 / sqrt(s->head_dim)};
@@ -138,7 +135,7 @@ static int set_shape(struct verify *v, struct hcp_err *err)
     p->k_stride[0] = p->kv_heads * p->k_stride[1];
     memcpy(p->v_stride, p->k_stride, sizeof p->v_stride);
     v->heads = p->batch * p->heads;
-    v->element = hcp_dtype_bytes(dtypes[i]);
+    v->element = hcp_dtype_bytes(dtype);
     return HCP_OK;
 }
 

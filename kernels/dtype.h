@@ -24,6 +24,17 @@ static inline const char *hcp_dtype_name(int32_t dtype)
                                : "unknown dtype";
 }
 
+/* -1 for a name that is not one. */
+static inline int32_t hcp_dtype_of_name(const char *name)
+{
+    static const int32_t all[] = {HCP_BF16, HCP_FP16, HCP_FP32};
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, hcp_dtype_name(all[i])) == 0)
+            return all[i];
+    return -1;
+}
+
 static inline float hcp_bits_to_float(uint32_t bits)
 {
     float x;

@@ -23,14 +23,9 @@ int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing,
 
 static int dtype_of(const char *name, int32_t *out, struct hcp_err *err)
 {
-    static const hcp_dtype all[] = {HCP_BF16, HCP_FP16, HCP_FP32};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (strcmp(name, hcp_dtype_name(all[i])) == 0) {
-            *out = all[i];
-            return HCP_OK;
-        }
-    }
-    return hcp_fail(err, HCP_USAGE, "dtype '%s': use bf16, fp16 or fp32", name);
+    *out = hcp_dtype_of_name(name);
+    return *out >= 0 ? HCP_OK
+                     : hcp_fail(err, HCP_USAGE, "dtype '%s': use bf16, fp16 or fp32", name);
 }
 
 /* Grows a device buffer; what it held is lost. */
