@@ -64,9 +64,15 @@ static int before_me(const struct ring_comm *comm, const char device[64], int *o
                      struct hcp_err *err)
 {
     char(*all)[64] = calloc((size_t)comm->host_size, sizeof *all);
+    int ready = 0;
 
-    if (!all)
-        return hcp_fail(err, HCP_FAILED, "out of memory");
+    /* All of the host's ranks must meet in there. */
+    if (MPI_Allreduce(&(int){all != NULL}, &ready, 1, MPI_INT, MPI_MIN, comm->host) !=
+            MPI_SUCCESS ||
+        !ready) {
+        free(all);
+        return hcp_fail(err, HCP_FAILED, "out of memory on a rank of this host");
+    }
     *out = 0;
     if (MPI_Allgather(device, 64, MPI_CHAR, all, 64, MPI_CHAR, comm->host) != MPI_SUCCESS) {
         free(all);
