@@ -267,8 +267,10 @@ static int note(struct findings *f, const struct ring_result *r, const char *wha
     struct ring_result *results = realloc(f->results, (f->n + 1) * sizeof *results);
     char(*text)[64] = realloc(f->text, (f->n + 1) * sizeof *text);
 
-    f->results = results ? results : f->results;
-    f->text = text ? text : f->text;
+    if (results)
+        f->results = results;
+    if (text)
+        f->text = text;
     if (!results || !text)
         return hcp_fail(err, HCP_FAILED, "out of memory");
     f->results[f->n] = *r;
