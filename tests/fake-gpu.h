@@ -22,6 +22,8 @@ const hcp_runtime *fake_gpu_runtime(void);
 const hcp_runtime *fake_gpu_runtime_with_kernels(void);
 /* The CPU's kernel, queued. $FAKE_GPU_PARTIAL: it cannot accumulate. */
 const hcp_provider *fake_gpu_provider(void);
+/* From now on it takes so much longer. */
+void fake_gpu_slow(int us);
 
 
 /* What goes wrong from now on (fake-gpu.c): streams do not wait for events; events are

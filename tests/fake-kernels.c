@@ -39,6 +39,13 @@ struct kernel {
     } a;
 };
 
+static int slow_us;
+
+void fake_gpu_slow(int us)
+{
+    slow_us = us;
+}
+
 static void hold(const struct kernel *k)
 {
     unsigned long long waited_ns = 0;
@@ -57,7 +64,9 @@ static void do_kernel(void *arg)
     struct kernel *k = arg;
     int rc = 0;
     if (k->what != HOLD)
-        usleep((useconds_t)(rand() % 8 ? rand() % 100 : rand() % 3000));
+        usleep((useconds_t)(rand() % 8 ? rand() % 100 : rand() % 1000));
+    if (k->what == ATTENTION)
+        usleep((useconds_t)slow_us);
     switch (k->what) {
     case RANDN:
         rc = cpu->randn(k->a.randn.dst, k->a.randn.n, k->a.randn.dtype, k->a.randn.seed,

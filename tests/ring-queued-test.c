@@ -16,7 +16,7 @@
 #include "executor/verify.h"
 #include "tests/fake-gpu.h"
 
-enum { RANKS = 8, STRIPES = 4, PASSES = 4 };
+enum { RANKS = 8, STRIPES = 4, PASSES = 3 };
 
 struct test {
     struct ring_comm comm;
@@ -168,7 +168,7 @@ static void run_ring(struct test *t, const struct plan *p, int n_passes)
         poison(t, r);
         ring_all_ok(&t->comm, HCP_OK, &err);
         if (rand() % 3 == 0)
-            usleep((useconds_t)(rand() % 5000));
+            usleep((useconds_t)(rand() % 3000));
         if (ring_pass(r, &times, NULL, &err))
             give_up(t, &err);
         if (ring_verify(r, 40, &errors, &err))
@@ -197,6 +197,8 @@ static void rings(struct test *t, int n)
         struct plan p;
 
         make_plan(t, &p, range(&t->seed, 1, range(&t->seed, 0, 2) ? 400 : 20));
+        /* One of the ranks keeps the others waiting. */
+        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
         run_ring(t, &p, PASSES);
     }
     snprintf(text, sizeof text, "%d rings of %d ranks, %d passes each, are right", n,
@@ -204,8 +206,7 @@ static void rings(struct test *t, int n)
     point(t, t->wrong == 0, text);
     MPI_Allreduce(&t->held, &held, 1, MPI_INT, MPI_SUM, t->comm.world);
     point(t, held > n, "most passes were held back until all was queued");
-    if (t->late)
-        printf("# rank %d: %d passes were held for too long\n", t->comm.rank, t->late);
+    point(t, t->late == 0, "and let go then");
 }
 
 /* Even shares, two buffers, so that everything has something to wait for. */
@@ -214,8 +215,7 @@ static void even_plan(struct test *t, struct plan *p)
     do
         make_plan(t, p, 400);
     while (p->plan.barrier || p->plan.causal || p->plan.layout != HCP_LAYOUT_CONTIGUOUS ||
-           p->plan.buffers != 2 || p->tokens[0] < 50 ||
-           p->tokens[t->comm.size - 1] < 50);
+           p->plan.buffers != 2 || p->tokens[0] < 50 || p->tokens[t->comm.size - 1] < 50);
 }
 
 static void unordered(struct test *t)
@@ -245,11 +245,10 @@ static void stuck(struct test *t)
 
 int main(int argc, char **argv)
 {
-    struct test t = {.runtime = fake_gpu_runtime_with_kernels(),
-                     .device = {.size = sizeof t.device,
-                                .kind = HCP_DEVICE_CUDA,
-                                .sm_count = 132},
-                     .seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1};
+    struct test t = {
+        .runtime = fake_gpu_runtime_with_kernels(),
+        .device = {.size = sizeof t.device, .kind = HCP_DEVICE_CUDA, .sm_count = 132},
+        .seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1};
     const char *what = argc > 1 ? argv[1] : "";
     struct hcp_err err = {0};
 

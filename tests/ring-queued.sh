@@ -61,16 +61,17 @@ run() { # RANKS CASE...
 
 unset CUDA_DEVICE_MAX_CONNECTIONS FAKE_GPU_QUEUES FAKE_GPU_PARTIAL
 run 1 rings 1 4
-run 2 rings 2 10
+run 2 rings 2 8
 run 3 rings 3 6
 run 4 rings 4 4
-FAKE_GPU_PARTIAL=1 run 3 rings 5 5
+run 5 rings 10 6
+FAKE_GPU_PARTIAL=1 run 3 rings 5 4
 # Streams that wait for each other, computing for a transfer among them.
-FAKE_GPU_QUEUES=2 run 2 rings 6 6
-FAKE_GPU_QUEUES=2 run 3 rings 7 5
+FAKE_GPU_QUEUES=2 run 2 rings 6 5
+FAKE_GPU_QUEUES=2 run 3 rings 7 4
 FAKE_GPU_QUEUES=3 run 4 rings 8 4
 # With one queue a ring stands still: it is not to run with one.
-CUDA_DEVICE_MAX_CONNECTIONS=1 run 2 rings 9 4
+CUDA_DEVICE_MAX_CONNECTIONS=1 run 2 rings 9 3
 run 3 unordered 1
 
 start 2 stuck 1
