@@ -321,6 +321,27 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
     return rc;
 }
 
+/* The command line's way of running a plan. What a plan file predicts of another way is no
+ * prediction of this one. */
+static void change(const struct ring_options *o, hcp_plan *plan)
+{
+    const hcp_question *q = &o->question;
+    const int32_t before[] = {plan->buffers, plan->sub_blocks, plan->barrier};
+
+    if (o->given & RING_GIVEN_BUFFERS)
+        plan->buffers = q->buffers;
+    if (o->given & RING_GIVEN_SUB_BLOCKS)
+        plan->sub_blocks = q->sub_blocks;
+    if (o->given & RING_GIVEN_BARRIER)
+        plan->barrier = q->barrier;
+    if (before[0] == plan->buffers && before[1] == plan->sub_blocks &&
+        before[2] == plan->barrier)
+        return;
+    plan->makespan_ms = plan->interval_lo_ms = plan->interval_hi_ms = NAN;
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        plan->ranks[r].predicted_ms = plan->ranks[r].compute_ms = NAN;
+}
+
 int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
                     struct hcp_err *err)
 {
@@ -335,14 +356,8 @@ int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
         rc = check_alike(&p, err);
     if (rc == HCP_OK && o->n_plan_files && o->search && o->db)
         rc = bind_files(o, &p, err);
-    for (size_t i = 0; rc == HCP_OK && i < p.n; i++) {
-        if (o->given & RING_GIVEN_BUFFERS)
-            p.plans[i].buffers = o->question.buffers;
-        if (o->given & RING_GIVEN_SUB_BLOCKS)
-            p.plans[i].sub_blocks = o->question.sub_blocks;
-        if (o->given & RING_GIVEN_BARRIER)
-            p.plans[i].barrier = o->question.barrier;
-    }
+    for (size_t i = 0; rc == HCP_OK && i < p.n; i++)
+        change(o, &p.plans[i]);
     if (rc) {
         ring_plans_free(&p);
         return rc;

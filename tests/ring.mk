@@ -99,3 +99,7 @@ study_scripts = tests/ring-study.bats tests/ring-man.sh
 EXTRA_DIST += tests/man.sh
 dist_check_SCRIPTS += $(study_scripts)
 TESTS += $(study_scripts)
+
+dist_check_SCRIPTS += tests/gpu-ring.sh
+TESTS += tests/gpu-ring.sh
+GPU_TESTS += tests/gpu-ring.sh
