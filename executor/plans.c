@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "executor/program.h"
 
 void ring_plan_free(hcp_plan *plan)
@@ -127,8 +128,9 @@ static int read_file(const char *file, struct ring_plans *p, struct hcp_err *err
     FILE *in = strcmp(file, "-") == 0 ? stdin : fopen(file, "r");
 
     if (!in)
-        return hcp_fail(err, HCP_FAILED, "cannot open plan %s: %s", file,
-                        strerror(errno));
+        return hcp_fail(err, HCP_FAILED,
+                        "cannot open plan %s: %s; print one with 'hcp-plan split --json'",
+                        file, strerror(errno));
     json = json_loadf(in, JSON_REJECT_DUPLICATES, &why);
     if (in != stdin)
         fclose(in);
@@ -354,7 +356,8 @@ int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
         rc = read_file(o->plan_files[i], &p, err);
     if (rc == HCP_OK)
         rc = check_alike(&p, err);
-    if (rc == HCP_OK && o->n_plan_files && o->search && o->db)
+    /* A database that is not there yet gets the results. */
+    if (rc == HCP_OK && o->n_plan_files && o->search && o->db && !access(o->db, F_OK))
         rc = bind_files(o, &p, err);
     for (size_t i = 0; rc == HCP_OK && i < p.n; i++)
         change(o, &p.plans[i]);

@@ -48,14 +48,15 @@ static int shape_of(ring *r, struct hcp_err *err)
 
 static int grab(ring *r, void *out, int64_t bytes, const char *what, struct hcp_err *err)
 {
-    char doing[96];
+    char doing[128];
     void *p = NULL;
     int rc;
 
     if (bytes == 0)
         return HCP_OK;
     rc = r->config.runtime->alloc(&p, bytes);
-    snprintf(doing, sizeof doing, "cannot allocate %.3f GB for %s",
+    snprintf(doing, sizeof doing,
+             "cannot allocate %.3f GB for %s (fewer tokens a rank need less)",
              1e-9 * (double)bytes, what);
     if (rc)
         return ring_device_fail(r, rc, doing, err);

@@ -278,3 +278,11 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     echo "$stderr"
     [ "$status" -eq 0 ]
 }
+
+@test "search of a plan file with a database that is not there yet: made for the results" {
+    plan m.db plan.json "2*$cpu" full contiguous 100,156 "${shape[@]}"
+    run --separate-stderr timeout -k 5 120 hcp-ring search --local 2 --plan plan.json --db new.db --repeat 1 --warm-up 0
+    echo "$stderr"
+    [ "$status" -eq 0 ]
+    [ "$(hcp-profile show --db new.db --rings --json | grep -o '"makespan_ms"' | wc -l)" -ge 1 ]
+}
