@@ -136,9 +136,9 @@ int hcp_bench_run_finish(struct hcp_bench *bench, const struct hcp_bench_plan *p
     int64_t turn = (int64_t)(bench->turn++ % (uint64_t)plan->sets);
     char *set = (char *)bench->state + turn * plan->job_bytes;
     hcp_finish job = plan->job;
-    job.o = (float *)set;
-    job.lse = (float *)(set + plan->lse_at);
-    job.lse_part = (const float *)(set + plan->lse_part_at);
+    job.o = (void *)set; /* parts of a set begin at multiples of 256 bytes */
+    job.lse = (void *)(set + plan->lse_at);
+    job.lse_part = (const void *)(set + plan->lse_part_at);
     job.part =
         plan->part_at < 0 ? bench->pool + turn * plan->set_bytes : set + plan->part_at;
     return bench->runtime->finish(&job, bench->stream);

@@ -100,7 +100,7 @@ static int parse_sizes(struct link_session *s, const char *text, struct hcp_err 
 {
     struct hcp_link_job *job = &s->job;
     const char *dots = strstr(text, "..");
-    int64_t from, to;
+    int64_t from = 0, to = -1;
     char item[32];
     if (dots) {
         snprintf(item, sizeof item, "%.*s", (int)(dots - text), text);
