@@ -223,6 +223,10 @@ fake_mps() {
     finish 30
     [ "$status" -eq 0 ]
     process_gone "$(cat "$dir/daemon")"
+    for _ in $(seq 100); do # it goes after the ranks, its directories after it
+        [ -e "$pipe" ] || break
+        sleep 0.1
+    done
     [ ! -e "$pipe" ]
 }
 
