@@ -65,7 +65,7 @@ struct hcp_transfer_times {
 
 /* Before a process's first CUDA call, where its transport may be nccl: asks for a hardware
  * queue for each stream (CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment). Streams that
- * share one wait for each other: an MPS client has two unless told otherwise, and
+ * share one wait for each other: an MPS client has few unless told otherwise, and
  * computing then waits for what is sent beside it; with one, a send waits for its
  * receiver in front of the receive that the sender waits for, and so do all ranks. What
  * the user has set stays if it is 2 or more. HCP_FAILED: no memory. */
