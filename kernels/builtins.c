@@ -17,6 +17,21 @@ const hcp_provider *hcp_provider_cuda_reference(void)
 {
     return NULL;
 }
+
+const hcp_provider *hcp_provider_cuda_wgmma(void)
+{
+    return NULL;
+}
+
+const hcp_provider *hcp_provider_cuda_mma(void)
+{
+    return NULL;
+}
+
+const hcp_provider *hcp_provider_cuda_decode(void)
+{
+    return NULL;
+}
 #endif
 
 #ifndef HAVE_CUDNN

@@ -3,7 +3,7 @@
  * The provider around reference.cu: checks and bookkeeping, no state of its own.
  */
 #include "kernels/cuda-internal.h"
-#include "kernels/geometry.h"
+#include "kernels/cuda-shape.h"
 #include "kernels/registry.h"
 
 #include <stdio.h>
@@ -22,23 +22,11 @@ static const char *version(void)
 
 static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem *p)
 {
-    if (p->size < sizeof *p)
-        return "the problem struct is older than this build's";
-    if (device->kind != HCP_DEVICE_CUDA)
-        return "runs on CUDA devices only";
-    if (device->cc_major < 8)
-        return "built for compute capability 8.0 and newer";
-    if (p->dtype < HCP_BF16 || p->dtype > HCP_FP32 || p->out_dtype < HCP_BF16 ||
-        p->out_dtype > HCP_FP32)
-        return "unknown dtype";
-    if (p->batch < 0 || p->q_len < 0 || p->kv_len < 0 || p->heads < 1 || p->kv_heads < 1)
-        return "negative length or no heads";
-    if (p->q_len > HCP_MAX_LEN || p->kv_len > HCP_MAX_LEN)
-        return "a length is over 2^30";
-    if (p->heads % p->kv_heads)
-        return "heads are not a multiple of KV heads";
-    if (p->head_dim < 1 || p->head_dim > MAX_DIM)
-        return "head dim is not in 1..256";
+    const char *why = hcp_cuda_refusal(device, p);
+    if (why)
+        return why;
+    if (p->head_dim > MAX_DIM)
+        return "head dim is over 256";
     if (p->accumulate && p->out_dtype != HCP_FP32)
         return "accumulates into fp32 only";
     return NULL;
@@ -79,16 +67,10 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
 static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
 {
     const hcp_attn_problem *p = &plan->problem;
-    hcp_attn_args a = *args;
-    if (a.size < sizeof a || a.q_len < 0 || a.q_len > p->q_len || a.kv_len < 0 ||
-        a.kv_len > p->kv_len)
-        return HCP_RC_INVALID;
-    /* Beyond the corners the diagonal changes nothing, and row + diag may not overflow.
-     */
-    if (a.diag > a.kv_len)
-        a.diag = a.kv_len;
-    if (a.diag < -a.q_len)
-        a.diag = -a.q_len;
+    hcp_attn_args a;
+    int rc = hcp_cuda_clamp_args(p, args, &a);
+    if (rc)
+        return rc;
     return hcp_cuda_check(hcp_cuda_launch_reference(p, &a, stream),
                           "launch the reference kernel");
 }

@@ -5,6 +5,7 @@ if HAVE_CUDA
 noinst_LIBRARIES += kernels/libhcpcuda.a
 kernels_libhcpcuda_a_SOURCES = \
 	kernels/cuda.h kernels/cuda-internal.h kernels/cuda-device.c kernels/runtime-cuda.c \
+	kernels/cuda-shape.c kernels/cuda-shape.h \
 	kernels/cuda-reference.c kernels/reference.cu kernels/merge.cu kernels/dtype.cuh \
 	kernels/cudnn.c kernels/cudnn-graph.c kernels/cudnn-graph.h kernels/cudnn-api.c
 kernels_libhcpcuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \

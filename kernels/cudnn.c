@@ -11,8 +11,8 @@
 
 #ifdef HAVE_CUDNN
 #include "kernels/cuda-internal.h"
+#include "kernels/cuda-shape.h"
 #include "kernels/cudnn-graph.h"
-#include "kernels/geometry.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_DIM = 256, ALIGN_BYTES = 16, MAX_SPLITS = 64 };
+enum { MAX_DIM = 256, MAX_SPLITS = 64 };
 
 /* One user thread at a time: the handle carries the stream. */
 struct hcp_attn_plan {
@@ -45,12 +45,6 @@ static int needs_mask(const hcp_attn_problem *p)
     return p->causal && p->q_len > 1 && p->diag < p->kv_len - 1;
 }
 
-static bool aligned_strides(const int64_t stride[3])
-{
-    const int64_t step = ALIGN_BYTES / 2; /* two-byte elements */
-    return stride[0] % step == 0 && stride[1] % step == 0 && stride[2] % step == 0;
-}
-
 static bool scores_overflow(const hcp_attn_problem *p)
 {
     int64_t n;
@@ -61,33 +55,26 @@ static bool scores_overflow(const hcp_attn_problem *p)
 
 static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem *p)
 {
-    if (p->size < sizeof *p)
-        return "the problem struct is older than this build's";
-    if (device->kind != HCP_DEVICE_CUDA)
-        return "runs on CUDA devices only";
-    if (device->cc_major < 8)
-        return "needs compute capability 8.0 or newer";
+    const char *why = hcp_cuda_refusal(device, p);
+    if (why)
+        return why;
     if (p->dtype != HCP_BF16 && p->dtype != HCP_FP16)
         return "takes bf16 and fp16 only";
     if (p->out_dtype != p->dtype)
         return "writes O in the type of Q only";
     if (p->accumulate)
         return "cannot accumulate";
-    if (p->batch < 1 || p->q_len < 1 || p->kv_len < 1 || p->heads < 1 || p->kv_heads < 1)
+    if (p->batch < 1 || p->q_len < 1 || p->kv_len < 1)
         return "empty block: nothing to launch";
-    if (p->q_len > HCP_MAX_LEN || p->kv_len > HCP_MAX_LEN)
-        return "a length is over 2^30"; /* row + diagonal is an int32 */
-    if (p->heads % p->kv_heads)
-        return "heads are not a multiple of KV heads";
     if (p->head_dim < 8 || p->head_dim > MAX_DIM || p->head_dim % 8)
         return "head dim is not a multiple of 8 up to 256";
-    if (!aligned_strides(p->q_stride) || !aligned_strides(p->k_stride) ||
-        !aligned_strides(p->v_stride) || !aligned_strides(p->o_stride))
+    if (!hcp_cuda_strides_aligned(p->q_stride, 2) ||
+        !hcp_cuda_strides_aligned(p->k_stride, 2) ||
+        !hcp_cuda_strides_aligned(p->v_stride, 2) ||
+        !hcp_cuda_strides_aligned(p->o_stride, 2))
         return "a stride is not a multiple of 16 bytes";
     if (scores_overflow(p)) /* never stored, but their strides are given to cuDNN */
         return "the scores are over 2^63 elements";
-    if (p->causal && p->diag < 0)
-        return "the diagonal is negative";
     if (p->causal && p->q_len == 1 && p->diag < p->kv_len - 1)
         return "one query under a mask: give the keys that it sees as a full block";
     return NULL;
@@ -195,11 +182,6 @@ out:
     return HCP_RC_OK;
 }
 
-static int misaligned(const void *p)
-{
-    return (uintptr_t)p % ALIGN_BYTES != 0;
-}
-
 /* Lengths as planned, any diagonal >= 0 under a mask. Only what the graph has. */
 static int check_args(const hcp_attn_plan *plan, const hcp_attn_args *a)
 {
@@ -208,8 +190,7 @@ static int check_args(const hcp_attn_plan *plan, const hcp_attn_args *a)
         return 0;
     if (p->causal && (a->diag < 0 || (!plan->causal && a->diag < p->kv_len - 1)))
         return 0;
-    return !(misaligned(a->q) || misaligned(a->k) || misaligned(a->v) ||
-             misaligned(a->o) || misaligned(a->lse) || misaligned(a->workspace)) &&
+    return hcp_cuda_args_aligned(a) && (uintptr_t)a->workspace % HCP_CUDA_ALIGN == 0 &&
            (a->workspace || hcp_cudnn_graph_workspace(plan->graph) == 0);
 }
 

@@ -51,6 +51,9 @@ void hcp_problem_set_dense_strides(hcp_attn_problem *problem);
 const hcp_provider *hcp_provider_cpu(void);            /* "cpu-blas" */
 const hcp_provider *hcp_provider_cuda_reference(void); /* "cuda-reference" */
 const hcp_provider *hcp_provider_cudnn(void);          /* "cudnn" */
+const hcp_provider *hcp_provider_cuda_wgmma(void);     /* "cuda-wgmma", Hopper */
+const hcp_provider *hcp_provider_cuda_mma(void);       /* "cuda-mma", 8.0 and newer */
+const hcp_provider *hcp_provider_cuda_decode(void);    /* "cuda-decode" */
 
 /* A normalised attention step: one provider plan or two, plus merge pass and
  * scratch where the provider needs them. The problem's out_dtype is fp32 and its
