@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/plugin.h"
+#include "kernels/preference.h"
 #include "kernels/registry.h"
 
 struct hcp_registry {
     hcp_device_ref device;
     void *plugin;
     size_t count;
-    const hcp_provider *providers[]; /* in order of preference */
+    const hcp_provider *providers[]; /* plug-in, then built-ins as given */
 };
 
 const char *hcp_rc_text(int rc)
@@ -93,6 +94,32 @@ const hcp_provider *hcp_registry_at(const hcp_registry *r, size_t i)
     return i < r->count ? r->providers[i] : NULL;
 }
 
+static int is_among(const char *name, const char *const *names)
+{
+    while (*names && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+const hcp_provider *hcp_registry_ranked(const hcp_registry *r,
+                                        const hcp_attn_problem *problem, size_t i)
+{
+    const char *const *names = hcp_preference(&r->device, problem);
+    size_t first = r->plugin != NULL;
+
+    if (i < first)
+        return r->providers[i];
+    i -= first;
+    for (const char *const *name = names; *name; name++)
+        for (size_t k = first; k < r->count; k++)
+            if (strcmp(*name, r->providers[k]->name) == 0 && i-- == 0)
+                return r->providers[k];
+    for (size_t k = first; k < r->count; k++)
+        if (!is_among(r->providers[k]->name, names) && i-- == 0)
+            return r->providers[k];
+    return NULL;
+}
+
 static void append(char *text, size_t size, const char *name, const char *reason)
 {
     size_t used = strlen(text);
@@ -109,7 +136,7 @@ const hcp_provider *hcp_registry_pick(const hcp_registry *r, const char *name,
     if (why_size)
         why[0] = 0;
     for (size_t i = 0; i < r->count; i++) {
-        const hcp_provider *p = r->providers[i];
+        const hcp_provider *p = hcp_registry_ranked(r, problem, i);
         if (name && strcmp(name, p->name))
             continue;
         known = 1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which providers there are on a device, in order of preference: user plug-in,
- * cuDNN, built-in CUDA kernels, CPU. The registry hides what the capability bits
- * say differs between them: hcp_attention_* below always gives natural-log L,
- * (0, -inf) for empty rows, any diag, fp32 partials, and merges where a provider
- * cannot accumulate.
+ * Which providers there are on a device (user plug-in, cuDNN, built-in CUDA kernels,
+ * CPU) and which is preferred for a shape (preference.h). The registry hides what the
+ * capability bits say differs between them: hcp_attention_* below always gives
+ * natural-log L, (0, -inf) for empty rows, any diag, fp32 partials, and merges where a
+ * provider cannot accumulate.
  */
 #ifndef HCP_REGISTRY_H
 #define HCP_REGISTRY_H
@@ -16,10 +16,11 @@ typedef struct hcp_registry hcp_registry;
 /* One line for an hcp_rc. */
 const char *hcp_rc_text(int rc);
 
-/* Opens the providers usable on device: the plug-in, then the built-in ones in
- * order of preference. plugin_path NULL or a shared object; a plug-in that cannot
- * be loaded or does not serve the device is an error (HCP_RC_INVALID, _MISSING or
- * _UNSUPPORTED with the reason in err), never passed over in silence.
+/* Opens the providers usable on device: the plug-in, then the built-in ones, in the
+ * order of preference where nothing was measured. plugin_path NULL or a shared object;
+ * a plug-in that cannot be loaded or does not serve the device is an error
+ * (HCP_RC_INVALID, _MISSING or _UNSUPPORTED with the reason in err), never passed over
+ * in silence.
  * In a build with CUDA, programs that call this link libhcpcuda.a. */
 int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
                       hcp_registry **out, char *err, size_t err_size);
@@ -36,9 +37,15 @@ void hcp_registry_close(hcp_registry *registry);
 size_t hcp_registry_count(const hcp_registry *registry);
 const hcp_provider *hcp_registry_at(const hcp_registry *registry, size_t i);
 
-/* First provider that hcp_attention_create() can serve the problem with (name
- * NULL), or the named one; support as by hcp_attention_probe(). NULL and one line in
- * why (naming each refusal) when there is none. */
+/* The i-th in order of preference for the problem: the plug-in, what was measured to be
+ * best for such problems on such a device, then the others as hcp_registry_at(). NULL
+ * from i = count on. */
+const hcp_provider *hcp_registry_ranked(const hcp_registry *registry,
+                                        const hcp_attn_problem *problem, size_t i);
+
+/* First provider in that order that hcp_attention_create() can serve the problem with
+ * (name NULL), or the named one; support as by hcp_attention_probe(). NULL and one line
+ * in why (naming each refusal) when there is none. */
 const hcp_provider *hcp_registry_pick(const hcp_registry *registry, const char *name,
                                       const hcp_attn_problem *problem,
                                       hcp_attn_support *support, char *why,

@@ -50,8 +50,8 @@ uint32_t hcp_bench_finishes(const struct hcp_bench *bench)
     for (int kind = HCP_FINISH_STORE; kind <= HCP_FINISH_MERGE; kind++) {
         char why[600];
         hcp_attention *step = NULL;
-        /* The length that registry and profiler ask kernels about. */
-        hcp_attn_problem p = step_problem(bench, 1024, 1024, kind);
+        hcp_attn_problem p =
+            step_problem(bench, bench->shape.q_len, bench->shape.kv_len, kind);
         if (hcp_attention_create(bench->provider, bench->runtime, &bench->device, &p,
                                  &step, why, sizeof why) != HCP_RC_OK)
             continue; /* the conformance check says what is wrong with the kernel */

@@ -97,8 +97,11 @@ int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *conf
     struct hcp_bench b = {
         .runtime = runtime, .device = *device, .cold_bytes = cold_bytes};
     char why[900];
+    int decode = strcmp(config->phase, "decode") == 0;
     b.shape = (hcp_attn_problem){.size = sizeof b.shape,
                                  .batch = config->batch,
+                                 .q_len = decode ? 1 : 1024,
+                                 .kv_len = 1024,
                                  .heads = config->heads,
                                  .kv_heads = config->kv_heads,
                                  .head_dim = config->head_dim,
@@ -112,7 +115,6 @@ int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *conf
     if (rc != HCP_RC_OK)
         return hcp_fail(err, HCP_FAILED, "%s", why);
     hcp_attn_problem typical = b.shape;
-    typical.q_len = typical.kv_len = 1024;
     hcp_problem_set_dense_strides(&typical);
     hcp_attn_support support = {.size = sizeof support};
     const char *name = *config->provider ? config->provider : NULL;

@@ -34,7 +34,7 @@ struct hcp_bench {
     hcp_device_ref device;
     hcp_registry *registry;
     const hcp_provider *provider;
-    hcp_attn_problem shape; /* lengths unset */
+    hcp_attn_problem shape; /* with the lengths that the phase's kernel is chosen for */
     void *stream;
     int64_t cold_bytes; /* runs go round at least this much input */
     char *pool;         /* random normal numbers of the shape's dtype */

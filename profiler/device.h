@@ -20,6 +20,7 @@ struct hcp_device_config {
     char provider[32]; /* "" = first that supports the shape */
     char plugin[1024]; /* "" = none */
     char dtype[8];
+    char phase[8]; /* "decode": a kernel for few queries; else for prefill */
     int32_t batch, heads, kv_heads, head_dim;
     int32_t allow_throttled; /* keep samples taken under thermal or hardware slowdown */
     int32_t no_cupti;

@@ -21,14 +21,17 @@ static int to_check(struct hcp_sweep *run)
     return todo > 0 || (good == 0 && bad > 0);
 }
 
-/* Kernels of the sweep's device, in the registry's order. */
+/* Kernels here in order of preference; gpu of those that are not to be tried any more is
+ * GONE. */
 struct kernels {
     struct hcp_kernel_info *list;
-    size_t n, next; /* next: first one after the kernel that failed last */
+    size_t n;
 };
 
-/* Opens the device with the next kernel that serves the shape. HCP_NO_ANSWER: there is
- * none, or the user has said which kernel it must be. */
+enum { GONE = -2 };
+
+/* Opens the device with the next kernel that serves the shape, of those that have not
+ * failed. HCP_NO_ANSWER: there is none, or the user has said which kernel it must be. */
 static int next_kernel(struct hcp_sweep *run, struct kernels *k, struct hcp_err *err)
 {
     const struct hcp_run_options *o = run->options;
@@ -40,15 +43,17 @@ static int next_kernel(struct hcp_sweep *run, struct kernels *k, struct hcp_err 
         int rc = hcp_worker_kernels(&k->list, &k->n, err);
         if (rc != HCP_OK)
             return rc;
-        while (k->next < k->n && (k->list[k->next].gpu != gpu ||
-                                  strcmp(k->list[k->next].name, run->info.provider) != 0))
-            k->next++;
-        k->next++;
     }
-    while (k->next < k->n) {
-        const struct hcp_kernel_info *one = &k->list[k->next++];
+    for (size_t i = 0; i < k->n; i++)
+        if (strcmp(k->list[i].name, run->info.provider) == 0)
+            k->list[i].gpu = GONE;
+    for (size_t i = 0; i < k->n; i++) {
+        struct hcp_kernel_info *one = &k->list[i];
         struct hcp_err refused;
-        if (one->gpu == gpu && hcp_run_use_kernel(run, one->name, &refused) == HCP_OK)
+        if (one->gpu != gpu)
+            continue;
+        one->gpu = GONE;
+        if (hcp_run_use_kernel(run, one->name, &refused) == HCP_OK)
             return HCP_OK;
         if (hcp_worker_stop)
             return HCP_NO_ANSWER;
@@ -108,7 +113,7 @@ static int check(struct hcp_sweep *run, struct kernels *k, struct hcp_err *err)
 
 int hcp_run_check(struct hcp_sweep *run, struct hcp_err *err)
 {
-    struct kernels kernels = {NULL, 0, 0};
+    struct kernels kernels = {NULL, 0};
     int rc = check(run, &kernels, err);
     free(kernels.list);
     for (size_t i = 0; i < run->n_levels; i++)

@@ -327,6 +327,7 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     strcpy(config->provider, options->provider);
     strcpy(config->plugin, options->plugin);
     strcpy(config->dtype, shape->dtype);
+    strcpy(config->phase, shape->phase);
     config->batch = shape->batch;
     config->heads = shape->heads;
     config->kv_heads = shape->kv_heads;

@@ -82,7 +82,7 @@ static void add_kernels(const hcp_device_ref *device, int gpu,
     size_t count = hcp_registry_count(registry);
     struct hcp_kernel_info *more = realloc(*list, (*n + count + 1) * sizeof *more);
     for (size_t i = 0; more && i < count; i++) {
-        const hcp_provider *provider = hcp_registry_at(registry, i);
+        const hcp_provider *provider = hcp_registry_ranked(registry, &p, i);
         hcp_attn_support support = {.size = sizeof support};
         struct hcp_kernel_info *k = &more[(*n)++];
         int rc = provider->query(device, &p, &support);
