@@ -321,6 +321,76 @@ static int run_rings(run_all *a)
     return rc;
 }
 
+/* Few queries against many keys, as in decoding: keys over many thread blocks, all
+ * groupings of heads, several rows of tiles, parts of the keys that no row sees, rows
+ * without keys, several sequences. The first N_QUICK_DECODE are short. */
+typedef struct decode_case {
+    int heads, dim; /* places in head_counts and head_dims */
+    int64_t batch, q_len, kv_len, diag;
+    int causal, accumulate;
+    layout layout;
+} decode_case;
+
+static const decode_case decode_cases[] = {
+    {1, 1, 2, 1, 1000, 0, 0, 0, LAYOUT_DENSE},
+    {2, 0, 1, 16, 601, 300, 1, 1, LAYOUT_TOKEN_MAJOR},
+    {4, 2, 1, 3, 321, 318, 1, 0, LAYOUT_PADDED},
+    {0, 1, 3, 2, 1025, 0, 0, 1, LAYOUT_DENSE},
+    {0, 0, 40, 1, 300, 0, 0, 0, LAYOUT_DENSE}, /* more sequences than thread blocks fit */
+    {1, 1, 1, 1, 30011, 0, 0, 1, LAYOUT_DENSE},
+    {1, 0, 1, 16, 70001, 69985, 1, 0, LAYOUT_PADDED},
+    {1, 2, 1, 16, 12289, 6000, 1, 1, LAYOUT_DENSE}, /* no row sees the last keys */
+    {3, 2, 1, 5, 5000, 0, 1, 0, LAYOUT_DENSE},      /* nor any but the first five */
+    {2, 1, 3, 4, 2500, 2496, 1, 0, LAYOUT_TOKEN_MAJOR},
+    {3, 1, 1, 11, 4095, 4084, 1, 1, LAYOUT_PADDED},
+    {4, 0, 2, 16, 4097, 4081, 1, 1, LAYOUT_DENSE},
+    {4, 1, 1, 9, 6000, 1, 1, 0, LAYOUT_TOKEN_MAJOR},
+    {0, 0, 2, 16, 3000, -5, 1, 0, LAYOUT_DENSE}, /* the first five rows see none */
+    {4, 0, 1, 16, 8193, -15, 1, 1, LAYOUT_DENSE},
+    {2, 2, 2, 7, 2048, 0, 0, 0, LAYOUT_DENSE},
+};
+enum { N_DECODE = sizeof decode_cases / sizeof *decode_cases, N_QUICK_DECODE = 3 };
+
+static int run_decode_case(run_all *a, int k, int32_t dtype)
+{
+    const decode_case *d = &decode_cases[k];
+    cf_spec s = make_spec(dtype, d->batch, head_counts[d->heads], head_dims[d->dim],
+                          d->q_len, d->kv_len, d->causal, d->diag, d->layout);
+    s.problem.accumulate = d->accumulate;
+    return run_spec(a, &s);
+}
+
+/* One plan of 16 queries, run with fewer and fewer keys. */
+static int run_decode_direct(run_all *a, int32_t dtype)
+{
+    static const int64_t at_run[][3] = {
+        {1, 5001, 5000}, {16, 5000, 4990}, {16, 64, 0}, {5, 4097, 1}, {3, 1, 0}};
+    int rc = HCP_RC_OK;
+    for (size_t k = 0; !rc && k < sizeof at_run / sizeof *at_run; k++) {
+        cf_spec s = make_spec(dtype, 2, head_counts[2], 128, 16, 5001, 1, 4985,
+                              LAYOUT_DENSE);
+        s.direct = 1;
+        s.run_q = at_run[k][0];
+        s.run_kv = at_run[k][1];
+        s.run_diag = at_run[k][2];
+        rc = run_spec(a, &s);
+    }
+    return rc;
+}
+
+static int run_decode(run_all *a)
+{
+    const int small = a->level & HCP_CONFORMANCE_SMALL;
+    int rc = HCP_RC_OK;
+    for (int k = 0; k < (small ? N_QUICK_DECODE : N_DECODE); k++)
+        for (int32_t t = HCP_BF16; !rc && t <= HCP_FP32; t++)
+            if (!(a->level & HCP_CONFORMANCE_SAMPLED) || (k + t) % 3 == 0)
+                rc = run_decode_case(a, k, t);
+    for (int32_t t = HCP_BF16; !rc && !small && t <= HCP_FP16; t++)
+        rc = run_decode_direct(a, t);
+    return rc;
+}
+
 static int run_quick(run_all *a)
 {
     static const struct {
@@ -350,6 +420,8 @@ static int run_quick(run_all *a)
         s.problem.accumulate = quick[i].accumulate;
         rc = run_spec(a, &s);
     }
+    for (int k = 0; !rc && k < N_QUICK_DECODE; k++)
+        rc = run_decode_case(a, k, k % 2);
     if (!rc)
         rc = run_direct(a, 0);
     return rc ? rc : run_rings(a);
@@ -373,6 +445,8 @@ static int run_level(run_all *a)
     if (!(a->level & HCP_CONFORMANCE_FULL))
         return run_quick(a);
     int rc = run_kinds(a);
+    if (!rc)
+        rc = run_decode(a);
     if (!rc)
         rc = run_rings(a);
     return rc ? rc : run_rectangles(a);
