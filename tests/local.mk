@@ -7,6 +7,7 @@ include tests/fit.mk
 include tests/plan.mk
 include tests/profile.mk
 include tests/ring.mk
+include tests/bench.mk
 include tests/build.mk
 
 # Everything speaks TAP; `make check` reads it through automake's TAP driver.
