@@ -8,6 +8,7 @@
 
 int cmd_devices(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_conform(int argc, char **argv);
 int cmd_link(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_export(int argc, char **argv);

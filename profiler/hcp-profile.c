@@ -11,6 +11,7 @@ int main(int argc, char **argv)
     static const struct hcp_command commands[] = {
         {"devices", cmd_devices, "what is here, and which limits work"},
         {"run", cmd_run, "measure attention on a device"},
+        {"conform", cmd_conform, "check that kernels compute attention"},
         {"link", cmd_link, "measure transfers between two devices"},
         {"show", cmd_show, "what a profile database holds"},
         {"export", cmd_export, "rows as CSV or JSON lines"},

@@ -7,7 +7,7 @@ program=hcp-profile
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..4
-check_options devices run link show export import merge
+check_options devices run conform link show export import merge
 
 cd "$tmp" || exit 99
 sed -n 's/^\.It //p' "$page" >items
@@ -15,6 +15,9 @@ hcp-profile run --db c.db --device synthetic:name=toy --levels 10 --max-len 256 
     head -n 1 | tr 'A-Z ' 'a-z\n' | grep . >columns
 hcp-profile devices 2>/dev/null | grep -i -E '^(device|limit) ' |
     sed 's/  */ /g; s/VENDOR.S NAME//; s/WHAT WAS SEEN//' | tr 'A-Z ' 'a-z\n' | grep . >>columns
+sed -n '/^\.Ss conform/,/^\.Ss link/s/^\.It //p' "$page" | sed 's/ , /\n/g' >>items
+hcp-profile conform --device cpu --set quick 2>/dev/null | head -n 1 |
+    tr 'A-Z ' 'a-z\n' | grep . >>columns
 sed -n '/^\.Ss link/,/^\.Ss show/s/^\.It //p' "$page" | sed 's/ , /\n/g' >>items
 if test -x "$top_builddir/profiler/hcp-link" && command -v mpirun >/dev/null; then
     hcp-profile link --db l.db --devices cpu,cpu --limits 100/100 --sizes 4K,8K 2>/dev/null |
