@@ -23,4 +23,8 @@ kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) -lpthre
 
 pkginclude_HEADERS += kernels/provider.h
 
+# What hcp-provider(7) speaks of.
+examplesdir = $(docdir)/examples
+dist_examples_DATA = kernels/plugin-template.c kernels/plugin-fa3.cpp
+
 include kernels/cuda.mk

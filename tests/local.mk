@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each area registers its tests in a file of its own.
 include tests/kernels.mk
+include tests/provider.mk
 include tests/cuda.mk
 include tests/db.mk
 include tests/fit.mk

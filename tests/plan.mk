@@ -56,3 +56,7 @@ installcheck-local:
 	CFLAGS='$(CFLAGS)' page='$(srcdir)/man/libhcpplan.3' \
 	HCP_PROFILES='$(DESTDIR)$(pkgdatadir)/profiles' \
 	$(SHELL) $(srcdir)/tests/plan-installed.sh
+	bindir='$(DESTDIR)$(bindir)' libdir='$(DESTDIR)$(libdir)' DESTDIR='$(DESTDIR)' \
+	pkgconfigdir='$(DESTDIR)$(pkgconfigdir)' prefix='$(prefix)' CC='$(CC)' \
+	page='$(srcdir)/man/hcp-provider.7' \
+	$(SHELL) $(srcdir)/tests/provider-installed.sh

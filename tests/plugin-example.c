@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An attention kernel of one's own as a plug-in: the smallest that is correct.
- *
- *   cc -shared -fPIC -O2 -o my-kernel.so plugin-example.c -lm
- *   hcp-profile run --kernel ./my-kernel.so ...
+ * A plug-in with the fewest abilities, for tests; kernels/plugin-template.c, which users
+ * begin with, has all of them.
  *
  * It says what it does not do and leaves the rest to the caller: L comes in base 2,
  * O in the dtype of the inputs, the mask is causal from the bottom right corner only,

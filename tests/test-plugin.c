@@ -82,7 +82,53 @@ static void example_plugin_conforms(void **state)
     assert_int_equal(rc, HCP_RC_OK);
     assert_int_equal(s.failed, 0);
     assert_true(s.passed >= 8);
-    assert_int_equal(s.refused, 5); /* fp16; lengths at run time */
+    assert_int_equal(s.refused, 6); /* fp16; lengths at run time */
+    hcp_registry_close(r);
+}
+
+/* What users begin with has every ability, and needs nothing done around it. */
+static void template_plugin_conforms(void **state)
+{
+    (void)state;
+    hcp_registry *r;
+    hcp_conformance_summary s;
+    hcp_attn_support support = {.size = sizeof support};
+    char err[1024];
+    if (open_registry(plugin("plugin-template"), &r, err, sizeof err))
+        fail_msg("%s", err);
+    const hcp_provider *p = hcp_registry_at(r, 0);
+    int rc = hcp_conformance_run(p, hcp_runtime_cpu(), &cpu, HCP_CONFORMANCE_QUICK, NULL,
+                                 NULL, &s, err, sizeof err);
+    print_message("# template: %lld passed, %lld refused, %lld failed; %s\n",
+                  (long long)s.passed, (long long)s.refused, (long long)s.failed,
+                  s.first_failure);
+    assert_int_equal(rc, HCP_RC_OK);
+    assert_int_equal(s.failed, 0);
+    assert_int_equal(s.refused, 5); /* fp16 */
+    assert_true(s.passed >= 9);
+    hcp_attn_problem problem = {.size = sizeof problem,
+                                .batch = 1,
+                                .q_len = 8,
+                                .kv_len = 8,
+                                .heads = 1,
+                                .kv_heads = 1,
+                                .head_dim = 4,
+                                .dtype = HCP_BF16,
+                                .out_dtype = HCP_FP32,
+                                .causal = 1,
+                                .diag = 3,
+                                .accumulate = 1,
+                                .scale = 1};
+    hcp_problem_set_dense_strides(&problem);
+    hcp_attention *step = NULL;
+    rc = hcp_attention_create(p, hcp_runtime_cpu(), &cpu, &problem, &step, err,
+                              sizeof err);
+    assert_int_equal(rc, HCP_RC_OK);
+    assert_false(hcp_attention_finishes(step));
+    char text[256];
+    hcp_attention_describe(step, text, sizeof text);
+    assert_string_equal(text, "one row at a time, one core, head dim 4");
+    hcp_attention_destroy(step);
     hcp_registry_close(r);
 }
 
@@ -180,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(example_plugin_comes_first),
         cmocka_unit_test(example_plugin_conforms),
+        cmocka_unit_test(template_plugin_conforms),
         cmocka_unit_test(what_is_no_plugin),
         cmocka_unit_test(what_is_a_bad_plugin),
         cmocka_unit_test(a_plugin_that_fails_is_reported),
