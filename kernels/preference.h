@@ -14,7 +14,8 @@ int hcp_is_decode(const hcp_attn_problem *problem);
 
 /* Names of providers, best first, ended by NULL; those not named come after them, in the
  * registry's order. An empty list where nothing was measured: the registry's order. By
- * the device's compute capability and the problem's dtype, head_dim and hcp_is_decode(). */
+ * the device's compute capability and the problem's dtype, head_dim and hcp_is_decode().
+ */
 const char *const *hcp_preference(const hcp_device_ref *device,
                                   const hcp_attn_problem *problem);
 

@@ -14,6 +14,8 @@
 #include "profiler/limiter.h"
 #include "profiler/stats.h"
 
+enum { FEW = 3 }; /* samples of large slow shapes */
+
 static int write_row(int fd, const struct bench_row *row)
 {
     const char *at = (const char *)row;
@@ -103,25 +105,32 @@ static int round_of_turns(struct bench_child *c, int number, double slice_s, int
     return HCP_OK;
 }
 
+static int fewest_samples(const struct bench_child *c)
+{
+    int n = BENCH_SAMPLES;
+
+    for (size_t i = 0; i < c->n_lanes; i++)
+        if (c->lanes[i].timed && c->lanes[i].n < n)
+            n = c->lanes[i].n;
+    return n;
+}
+
 int bench_take_turns(struct bench_child *c, struct hcp_err *err)
 {
     const struct bench_options *o = c->job->options;
-    double warm_s = c->warm ? 0.1 : 1, start = hcp_now_s(), enough_s = 0;
+    double warm_s = c->warm ? 0.1 : 1, start = hcp_now_s();
     int rounds = (int)ceil(o->time_s / o->slice_s), rc = HCP_OK;
 
     for (size_t i = 0; i < c->n_lanes; i++) {
         c->lanes[i].n = 0;
         c->lanes[i].sample_s = 0;
-        if (c->lanes[i].timed)
-            enough_s += 2 * o->time_s;
     }
-    for (int i = 0; rc == HCP_OK && (i < 2 || hcp_now_s() - start < warm_s); i++)
+    for (int i = 0; rc == HCP_OK && (i == 0 || hcp_now_s() - start < warm_s); i++)
         rc = round_of_turns(c, i, 0.02, 0, err);
     c->warm = 1;
     bench_watch_reset(c->watch);
-    start = hcp_now_s();
-    for (int i = 0; rc == HCP_OK && i < (rounds < 3 ? 3 : rounds) &&
-                    (i < 3 || hcp_now_s() - start < enough_s);
+    for (int i = 0;
+         rc == HCP_OK && (i < rounds || fewest_samples(c) < FEW) && !hcp_device_cancel;
          i++)
         rc = round_of_turns(c, i, o->slice_s, 1, err);
     return rc;
@@ -152,6 +161,25 @@ static int same_class(const struct bench_shape *a, const struct bench_shape *b)
            a->head_dim == b->head_dim && is_decode(a) == is_decode(b);
 }
 
+/* What is wrong is not timed. Heads and batch do not matter. */
+static void check(struct bench_child *c, struct bench_lane *l,
+                  const struct bench_shape *s)
+{
+    double o_error;
+    char why[300];
+
+    for (int i = 0; i < l->n_passed; i++)
+        if (strcmp(l->passed[i]->dtype, s->dtype) == 0 &&
+            l->passed[i]->head_dim == s->head_dim &&
+            is_decode(l->passed[i]) == is_decode(s))
+            return;
+    if (hcp_check_class(l->provider, c->runtime, &c->device, &l->bench.shape, &o_error,
+                        why, sizeof why) != 0)
+        snprintf(l->why, sizeof l->why, "fails its check: %.280s", why);
+    else if (l->n_passed < (int)(sizeof l->passed / sizeof *l->passed))
+        l->passed[l->n_passed++] = s;
+}
+
 /* HCP_FAILED: the device is lost. */
 static int open_lane(struct bench_child *c, size_t lane, const struct bench_shape *s,
                      struct hcp_err *err)
@@ -163,8 +191,6 @@ static int open_lane(struct bench_child *c, size_t lane, const struct bench_shap
                                        .kv_heads = s->kv_heads,
                                        .head_dim = s->head_dim};
     struct hcp_device_info info = c->info;
-    double o_error;
-    char why[300];
 
     snprintf(config.provider, sizeof config.provider, "%s", l->name);
     snprintf(config.plugin, sizeof config.plugin, "%s",
@@ -185,9 +211,8 @@ static int open_lane(struct bench_child *c, size_t lane, const struct bench_shap
         snprintf(l->why, sizeof l->why, "%.299s", err->text);
         return l->open && l->timer.lost ? rc : HCP_OK;
     }
-    if (!*job->limit && hcp_check_class(l->provider, c->runtime, &c->device,
-                                        &l->bench.shape, &o_error, why, sizeof why) != 0)
-        snprintf(l->why, sizeof l->why, "fails its check: %.280s", why);
+    if (!*job->limit)
+        check(c, l, s);
     /* A kernel that broke the device did so here: nothing works from now on. */
     if (c->runtime->sync(l->bench.stream) != HCP_RC_OK)
         return hcp_fail(err, HCP_FAILED, "%s", c->runtime->last_error());

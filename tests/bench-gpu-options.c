@@ -29,9 +29,10 @@ static const struct argp_option option_list[] = {
      "Limits of the set of that name: mps:PCT, separated by commas, or none "
      "(mps:10,mps:20,mps:50,mps:100)",
      2},
-    {"quick", OPT_QUICK, NULL, 0, "Few shapes and a quarter of the time", 3},
-    {"time", OPT_TIME, "S", 0, "Of every kernel on every shape, in seconds (0.5)", 3},
-    {"slice", OPT_SLICE, "S", 0, "Turn of a kernel before the next's (0.1)", 3},
+    {"quick", OPT_QUICK, NULL, 0,
+     "Few shapes and limits, a quarter of the time, power not known", 3},
+    {"time", OPT_TIME, "S", 0, "Of every kernel on every shape, in seconds (0.4)", 3},
+    {"slice", OPT_SLICE, "S", 0, "Turn of a kernel before the next's (0.2)", 3},
     {"device", OPT_DEVICE, "N", 0, "Which GPU (0)", 3},
     {"csv", OPT_CSV, "FILE", 0, "Write every row to FILE as well", 4},
     {0},
@@ -119,6 +120,7 @@ static int set_option(int key, const char *arg, struct bench_options *o,
         o->quick = 1;
         o->time_s = 0.15;
         o->slice_s = 0.05;
+        o->n_limits = 1;
         return HCP_OK;
     case OPT_TIME:
         return set_seconds(arg, "--time", &o->time_s, err);
@@ -153,8 +155,8 @@ void bench_parse(int argc, char **argv, struct bench_options *options)
                "parts of the GPU (MPS), and whole rings without transfers."};
 
     *options = (struct bench_options){.sets = (1 << BENCH_SETS) - 1,
-                                      .time_s = 0.5,
-                                      .slice_s = 0.1,
+                                      .time_s = 0.4,
+                                      .slice_s = 0.2,
                                       .baseline = "cudnn",
                                       .limits = {"mps:10", "mps:20", "mps:50", "mps:100"},
                                       .n_limits = 4};

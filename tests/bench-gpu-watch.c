@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The energy counter moves every 20 to 100 ms: power of one kernel is what the counter
- * gained between readings of its own turns, and blends in a little of its neighbours'.
+ * The energy counter moves every 20 to 100 ms, whoever reads it in between: power of a
+ * kernel is the energy between two moves of the counter that lie in one of its turns.
+ * Turns without two moves say nothing.
  */
 #include "config.h"
 #include "tests/bench-gpu.h"
@@ -28,10 +29,9 @@ struct bench_watch {
 static void *loop(void *arg)
 {
     struct bench_watch *w = arg;
-    struct hcp_clocks last = {0};
-    double last_s = 0;
-    unsigned last_turn = 0;
-    int last_lane = -1;
+    struct hcp_clocks last = {.energy_j = NAN};
+    double moved_s = 0, moved_j = 0; /* last move of the counter in this turn */
+    unsigned moved_turn = 0, last_turn = 0;
 
     for (;;) {
         struct hcp_clocks now;
@@ -54,20 +54,22 @@ static void *loop(void *arg)
                 s->mhz += now.sm_mhz;
                 s->n++;
             }
-            if (last_lane == lane && last_turn == turn && isfinite(now.energy_j)) {
-                s->energy_j += now.energy_j - last.energy_j;
-                s->seconds += now_s - last_s;
+            /* Seen to move from one reading of the turn to the next: just now. */
+            if (last_turn == turn && now.energy_j > last.energy_j) {
+                if (moved_turn == turn) {
+                    s->energy_j += now.energy_j - moved_j;
+                    s->seconds += now_s - moved_s;
+                }
+                moved_turn = turn;
+                moved_j = now.energy_j;
+                moved_s = now_s;
             }
-        } else {
-            lane = -1;
         }
         stop = w->stop;
         pthread_mutex_unlock(&w->lock);
         if (stop)
             return NULL;
         last = now;
-        last_s = now_s;
-        last_lane = lane;
         last_turn = turn;
         nanosleep(&(struct timespec){0, 4000000}, NULL);
     }
@@ -125,7 +127,7 @@ void bench_watch_read(struct bench_watch *w, int lane, double *sm_mhz, double *p
     const struct sum *s = &w->sums[lane];
     if (s->n > 0)
         *sm_mhz = s->mhz / s->n;
-    if (s->seconds >= 0.1 && s->energy_j > 0)
+    if (s->seconds > 0)
         *power_w = s->energy_j / s->seconds;
     pthread_mutex_unlock(&w->lock);
 }

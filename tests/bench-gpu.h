@@ -105,6 +105,8 @@ struct bench_lane {
     double sample_s; /* wall-clock time of a sample, as far as known */
     double *ms;      /* BENCH_SAMPLES of them */
     int n;
+    const struct bench_shape *passed[16]; /* of whose type, dim and phase it is right */
+    int n_passed;
 };
 
 struct bench_child {
