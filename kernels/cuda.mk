@@ -6,6 +6,8 @@ noinst_LIBRARIES += kernels/libhcpcuda.a
 kernels_libhcpcuda_a_SOURCES = \
 	kernels/cuda.h kernels/cuda-internal.h kernels/cuda-device.c kernels/runtime-cuda.c \
 	kernels/cuda-shape.c kernels/cuda-shape.h \
+	kernels/prefill-sm90.c kernels/prefill-sm90.h kernels/prefill-sm90.cu \
+	kernels/sm90-ptx.cuh kernels/sm90-wgmma.cuh \
 	kernels/cuda-reference.c kernels/reference.cu kernels/merge.cu kernels/dtype.cuh \
 	kernels/cudnn.c kernels/cudnn-graph.c kernels/cudnn-graph.h kernels/cudnn-api.c
 kernels_libhcpcuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
@@ -14,5 +16,9 @@ kernels_libhcpcuda_a_CFLAGS = $(AM_CFLAGS) -fPIC
 kernels/merge.o: kernels/randn.h
 kernels/merge.o kernels/reference.o: kernels/dtype.cuh kernels/cuda-internal.h \
 	kernels/provider.h kernels/runtime.h
+# Hopper's own instructions: this one architecture, whatever the others are built for.
+kernels/prefill-sm90.o: CUDA_GENCODE = -gencode=arch=compute_90a,code=sm_90a
+kernels/prefill-sm90.o: kernels/prefill-sm90.h kernels/sm90-ptx.cuh \
+	kernels/sm90-wgmma.cuh kernels/cuda-internal.h kernels/provider.h
 endif
 CLEANFILES += kernels/*.ptxas profiler/*.ptxas

@@ -22,6 +22,13 @@ tests_test_cuda_launch_LDFLAGS = -Wl,--wrap=cudaFuncSetAttribute,--wrap=__cudaGe
 	-Wl,--wrap=__cudaLaunchKernel,--wrap=cudaLaunchKernel \
 	-Wl,--wrap=cudaPeekAtLastError,--wrap=cudaGetLastError
 tests_test_cuda_launch_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/test-prefill-sm90
+TESTS += tests/test-prefill-sm90
+tests_test_prefill_sm90_SOURCES = tests/test-prefill-sm90.c
+tests_test_prefill_sm90_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS)
+tests_test_prefill_sm90_LDFLAGS = -Wl,--wrap=cudaGetDriverEntryPointByVersion \
+	-Wl,--wrap=hcp_cuda_launch_prefill_sm90
+tests_test_prefill_sm90_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
 if HAVE_CUDNN
 check_PROGRAMS += tests/test-cudnn-graph
 TESTS += tests/test-cudnn-graph
