@@ -24,7 +24,7 @@ struct bench {
     hcp_mps *mps;
     struct bench_at *at;
     struct bench_result *results;
-    size_t n, room, from; /* from: first of this series */
+    size_t n, room, from; /* from: first of this shape */
     FILE *csv;
     int failed; /* some kernel, or a series */
 };
@@ -45,20 +45,7 @@ static struct bench_result *add_result(struct bench *b)
     return &b->results[b->n++];
 }
 
-static void keep(struct bench *b, const struct bench_job *job,
-                 const struct bench_row *row)
-{
-    struct bench_result *r = add_result(b);
-
-    if (!r) {
-        b->failed = 1;
-        return;
-    }
-    *r = (struct bench_result){.shape = &job->shapes[row->shape], .row = *row, .vs = NAN};
-    snprintf(r->limit, sizeof r->limit, "%s", job->limit);
-}
-
-/* Once all rows of a series are there. */
+/* Once all rows of a shape are there: they come one after the other. */
 static void compare(struct bench *b)
 {
     for (size_t i = b->from; i < b->n; i++) {
@@ -74,6 +61,22 @@ static void compare(struct bench *b)
     if (b->csv)
         fflush(b->csv);
     b->from = b->n;
+}
+
+static void keep(struct bench *b, const struct bench_job *job,
+                 const struct bench_row *row)
+{
+    const struct bench_shape *shape = &job->shapes[row->shape];
+
+    if (b->n > b->from && b->results[b->n - 1].shape != shape)
+        compare(b);
+    struct bench_result *r = add_result(b);
+    if (!r) {
+        b->failed = 1;
+        return;
+    }
+    *r = (struct bench_result){.shape = shape, .row = *row, .vs = NAN};
+    snprintf(r->limit, sizeof r->limit, "%s", job->limit);
 }
 
 /* ---- series --------------------------------------------------------------- */
