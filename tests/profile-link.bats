@@ -37,6 +37,12 @@ as_ranks() { # N COMMAND...
     timeout 60 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
         mpirun -np "$n" "$@" 3>&-
 }
+ranks_of_this_test() { # their process ids
+    local p
+    for p in $(pgrep -x hcp-link || true); do
+        ! grep -qz "^HCP_DB=$HCP_DB$" "/proc/$p/environ" 2>/dev/null || echo "$p"
+    done
+}
 no_ranks_left() { # nor their keepers; zombies do not count
     for _ in $(seq 100); do
         left=0
@@ -133,7 +139,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
     env --default-signal=INT "${link[@]}" --sizes 4K..256M --limits 100/20,100/100 >out 2>err 3>&- &
     pid=$!
     for _ in $(seq 300); do # both ranks are there
-        [ "$(pgrep -x -c hcp-link)" -lt 2 ] || break
+        [ "$(ranks_of_this_test | wc -l)" -lt 2 ] || break
         sleep 0.1
     done
     kill -INT $pid
@@ -151,9 +157,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
     pid=$!
     rank=
     for _ in $(seq 300); do
-        for p in $(pgrep -x hcp-link || true); do
-            ! grep -qz "^HCP_DB=$HCP_DB$" "/proc/$p/environ" 2>/dev/null || rank=$p
-        done
+        rank=$(ranks_of_this_test | tail -n 1)
         [ -z "$rank" ] || break
         sleep 0.1
     done

@@ -43,11 +43,16 @@ run() { # RANKS CASE...
         echo "not ok $n - $ranks ranks: $* (status $status)"
 }
 
+scaled() { # N: as many times as HCP_TEST_SCALE says, 4 at least and N at most
+    awk -v n="$1" -v s="${HCP_TEST_SCALE:-1}" \
+        'BEGIN { m = int(n * s); print m < 4 ? 4 : m > n ? n : m }'
+}
+
 run 1 cpu passes 5
-run 2 cpu passes 60
-run 3 cpu passes 40
-run 4 cpu passes 30
-run 7 cpu passes 15
+run 2 cpu passes "$(scaled 60)"
+run 3 cpu passes "$(scaled 40)"
+run 4 cpu passes "$(scaled 30)"
+run 7 cpu passes "$(scaled 15)"
 run 3 cpu refused
 run 2 cpu silent
 run 3 cpu silent
@@ -56,13 +61,13 @@ run 2 cpu cancel
 run 3 cpu mismatch
 # 4 GB of memory: on request.
 [ -z "$HCP_TEST_HUGE" ] || run 2 cpu huge
-run 2 staged passes 30
-run 4 staged passes 20
+run 2 staged passes "$(scaled 30)"
+run 4 staged passes "$(scaled 20)"
 HCP_NCCL=${top_builddir:-.}/tests/.libs/fake-nccl.so
 export HCP_NCCL
 if [ -e "$HCP_NCCL" ]; then
     for ranks in 1 2 3 4 5; do
-        run $ranks nccl passes 20
+        run $ranks nccl passes "$(scaled 20)"
     done
     run 3 nccl shared
     run 2 nccl silent
