@@ -2,7 +2,9 @@
  *
  * The pass that hcp_attention adds to a kernel which cannot write the fp32 state or merge
  * into it. What is timed is the job that hcp_attention issued for the very shape and
- * length, on memory that the caches no longer hold.
+ * length, on memory that the caches no longer hold. A kernel that accumulates has no such
+ * pass, but reads the state where a block that is stored does not: the difference of the
+ * two on a short block takes the place of the merge.
  */
 #include "config.h"
 #include "profiler/bench.h"
@@ -11,6 +13,9 @@
 
 /* Keys of the block that is run to see the pass, whose cost they do not change. */
 enum { KEYS = 128 };
+/* And of the block that is run with and without accumulating: long enough that a tile's
+ * epilogue lies beside the products of other tiles, as in a ring. */
+enum { ADDED_KEYS = 512 };
 
 /* The job that the step in hand has issued; a worker has one thread. */
 static hcp_finish seen;
@@ -55,7 +60,8 @@ uint32_t hcp_bench_finishes(const struct hcp_bench *bench)
         if (hcp_attention_create(bench->provider, bench->runtime, &bench->device, &p,
                                  &step, why, sizeof why) != HCP_RC_OK)
             continue; /* the conformance check says what is wrong with the kernel */
-        if (hcp_attention_finishes(step))
+        if (hcp_attention_finishes(step) ||
+            (kind == HCP_FINISH_MERGE && bench->runtime->kind == HCP_DEVICE_CUDA))
             kinds |= 1u << kind;
         hcp_attention_destroy(step);
     }
@@ -101,11 +107,44 @@ static int see_job(struct hcp_bench *b, const hcp_attn_problem *p, struct hcp_er
     return rc;
 }
 
+/* Whether the provider merges into the state itself. */
+static int accumulates(const struct hcp_bench *b, const hcp_attn_problem *p)
+{
+    hcp_attn_support s = {.size = sizeof s};
+    return p->accumulate && b->provider->query(&b->device, p, &s) == HCP_RC_OK &&
+           s.supported && s.caps & HCP_CAP_ACCUMULATE && !(s.caps & HCP_CAP_LSE_LOG2);
+}
+
+static int plan_added(struct hcp_bench *b, struct hcp_bench_plan *plan,
+                      struct hcp_err *err)
+{
+    int rc = HCP_OK;
+    for (int kind = HCP_FINISH_STORE; kind <= HCP_FINISH_MERGE && rc == HCP_OK; kind++) {
+        plan->without = plan->plan;
+        plan->plan = NULL;
+        plan->problem = step_problem(b, plan->q_len, ADDED_KEYS, kind);
+        rc = hcp_bench_plan_block(b, plan, err);
+    }
+    if (rc != HCP_OK)
+        return rc;
+    const hcp_attn_problem *p = &plan->problem;
+    int64_t rows = p->batch * p->heads * p->q_len;
+    plan->lse_at = round_up(rows * p->head_dim * 4, 256);
+    plan->job_bytes = plan->lse_at + round_up(rows * 4, 256);
+    plan->jobs = b->cold_bytes / plan->job_bytes + 1;
+    plan->sets = (b->cold_bytes + plan->set_bytes - 1) / plan->set_bytes;
+    if (plan->sets < 1)
+        plan->sets = 1;
+    return hcp_bench_grow_state(b, plan->jobs * plan->job_bytes, err);
+}
+
 int hcp_bench_plan_finish(struct hcp_bench *bench, struct hcp_bench_plan *plan,
                           struct hcp_err *err)
 {
     struct hcp_bench *b = bench;
     plan->problem = step_problem(b, plan->q_len, KEYS, plan->finish);
+    if (accumulates(b, &plan->problem))
+        return plan_added(b, plan, err);
     int rc = see_job(b, &plan->problem, err);
     if (rc != HCP_OK)
         return rc;

@@ -24,8 +24,9 @@ int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing,
 static int dtype_of(const char *name, int32_t *out, struct hcp_err *err)
 {
     *out = hcp_dtype_of_name(name);
-    return *out >= 0 ? HCP_OK
-                     : hcp_fail(err, HCP_USAGE, "dtype '%s': use bf16, fp16 or fp32", name);
+    return *out >= 0
+               ? HCP_OK
+               : hcp_fail(err, HCP_USAGE, "dtype '%s': use bf16, fp16 or fp32", name);
 }
 
 /* Grows a device buffer; what it held is lost. */
@@ -144,12 +145,20 @@ fail:
     return rc;
 }
 
+static void free_plans(const struct hcp_bench *b, struct hcp_bench_plan *p)
+{
+    if (p->plan)
+        b->provider->plan_destroy(p->plan);
+    if (p->without)
+        b->provider->plan_destroy(p->without);
+    *p = (struct hcp_bench_plan){0};
+}
+
 void hcp_bench_close(struct hcp_bench *bench)
 {
     struct hcp_bench *b = bench;
     for (int i = 0; i < HCP_BENCH_PLANS; i++)
-        if (b->plans[i].plan)
-            b->provider->plan_destroy(b->plans[i].plan);
+        free_plans(b, &b->plans[i]);
     b->runtime->release(b->pool);
     b->runtime->release(b->o);
     b->runtime->release(b->lse);
@@ -173,7 +182,7 @@ int hcp_bench_check(struct hcp_bench *bench, char result[64], struct hcp_err *er
 static int probe(const struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_err *err)
 {
     const int32_t outputs[] = {HCP_FP32, b->shape.dtype};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (p->problem.accumulate ? 1 : 2); i++) {
         p->problem.out_dtype = outputs[i];
         p->support = (hcp_attn_support){.size = sizeof p->support};
         int rc = b->provider->query(&b->device, &p->problem, &p->support);
@@ -184,26 +193,23 @@ static int probe(const struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp
             return HCP_OK;
     }
     return hcp_fail(err, HCP_FAILED, "%s: q_len %lld kv_len %lld%s: %s",
-                    b->provider->name, (long long)p->q_len, (long long)p->kv_len,
+                    b->provider->name, (long long)p->q_len, (long long)p->problem.kv_len,
                     p->causal ? " causal" : "",
                     *p->support.reason ? p->support.reason : "not supported");
 }
 
-static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_err *err)
+int hcp_bench_plan_block(struct hcp_bench *bench, struct hcp_bench_plan *plan,
+                         struct hcp_err *err)
 {
-    p->problem = b->shape;
-    p->problem.q_len = p->q_len;
-    p->problem.kv_len = p->kv_len;
-    p->problem.causal = p->causal;
-    p->problem.diag = p->causal ? p->kv_len - p->q_len : 0;
-    hcp_problem_set_dense_strides(&p->problem);
+    struct hcp_bench *b = bench;
+    struct hcp_bench_plan *p = plan;
     int rc = probe(b, p, err);
     if (rc != HCP_OK)
         return rc;
-    const hcp_attn_problem *s = &b->shape;
+    const hcp_attn_problem *s = &p->problem;
     int64_t row = s->batch * s->head_dim * hcp_dtype_bytes(s->dtype);
-    int64_t q_bytes = round_up(row * s->heads * p->q_len, 256);
-    int64_t kv_bytes = round_up(row * s->kv_heads * p->kv_len, 256);
+    int64_t q_bytes = round_up(row * s->heads * s->q_len, 256);
+    int64_t kv_bytes = round_up(row * s->kv_heads * s->kv_len, 256);
     p->k_at = q_bytes;
     p->v_at = q_bytes + kv_bytes;
     p->set_bytes = q_bytes + 2 * kv_bytes;
@@ -220,6 +226,17 @@ static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_e
     return prc == HCP_RC_OK ? HCP_OK : hcp_bench_fail(b, prc, "plan", err);
 }
 
+static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_err *err)
+{
+    p->problem = b->shape;
+    p->problem.q_len = p->q_len;
+    p->problem.kv_len = p->kv_len;
+    p->problem.causal = p->causal;
+    p->problem.diag = p->causal ? p->kv_len - p->q_len : 0;
+    hcp_problem_set_dense_strides(&p->problem);
+    return hcp_bench_plan_block(b, p, err);
+}
+
 int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *cell,
                       struct hcp_bench_plan **out, struct hcp_err *err)
 {
@@ -233,7 +250,7 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
     if (!p) {
         p = &bench->plans[bench->next_plan];
         bench->next_plan = (bench->next_plan + 1) % HCP_BENCH_PLANS;
-        bench->provider->plan_destroy(p->plan);
+        free_plans(bench, p);
         *p = (struct hcp_bench_plan){.causal = causal,
                                      .q_len = cell->q_len,
                                      .kv_len = cell->kv_len,
@@ -241,7 +258,7 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
         int rc =
             p->finish ? hcp_bench_plan_finish(bench, p, err) : make_plan(bench, p, err);
         if (rc != HCP_OK) {
-            *p = (struct hcp_bench_plan){0};
+            free_plans(bench, p);
             return rc;
         }
         p->ready = 1;
@@ -260,10 +277,11 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
 
 int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
 {
-    if (plan->finish)
+    if (plan->finish && !plan->without)
         return hcp_bench_run_finish(bench, plan);
+    uint64_t turn = bench->turn++;
     const char *set =
-        bench->pool + (int64_t)(bench->turn++ % (uint64_t)plan->sets) * plan->set_bytes;
+        bench->pool + (int64_t)(turn % (uint64_t)plan->sets) * plan->set_bytes;
     hcp_attn_args args = {.size = sizeof args,
                           .q = set,
                           .k = set + plan->k_at,
@@ -271,10 +289,17 @@ int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
                           .o = bench->o,
                           .lse = bench->lse,
                           .workspace = bench->workspace,
-                          .q_len = plan->q_len,
-                          .kv_len = plan->kv_len,
+                          .q_len = plan->problem.q_len,
+                          .kv_len = plan->problem.kv_len,
                           .diag = plan->problem.diag};
-    return bench->provider->run(plan->plan, &args, bench->stream);
+    if (plan->without) {
+        char *state = (char *)bench->state +
+                      (int64_t)(turn % (uint64_t)plan->jobs) * plan->job_bytes;
+        args.o = state;
+        args.lse = (void *)(state + plan->lse_at);
+    }
+    return bench->provider->run(plan->leave_out ? plan->without : plan->plan, &args,
+                                bench->stream);
 }
 
 void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan *plan,

@@ -13,14 +13,19 @@ struct hcp_bench_plan {
     int causal;
     int64_t q_len, kv_len;
     int ready;         /* 0: this entry is free */
-    int finish;        /* hcp_finish_kind: the pass alone; no plan of the provider */
+    int finish;        /* hcp_finish_kind: the pass alone, or what `without` says */
     hcp_finish job;    /* as hcp_attention issues it, but for the pointers */
     int64_t job_bytes; /* one set of its fp32 data in the bench's state, O first */
+    int64_t jobs; /* with `without`: sets of the state, apart from those of the pool */
     int64_t lse_at, lse_part_at;
     int64_t part_at; /* partial O in that set; -1: it has set_bytes of the pool */
     hcp_attn_problem problem;
     hcp_attn_support support;
     hcp_attn_plan *plan;
+    /* Merge of a kernel that accumulates: the same block stored. What a run of plan takes
+     * longer is measured; leave_out: runs are those of without. */
+    hcp_attn_plan *without;
+    int leave_out;
     int64_t set_bytes;  /* one set of Q, K, V in the pool */
     int64_t sets;       /* distinct sets the pool holds; runs go round them */
     int64_t k_at, v_at; /* offsets in a set */
@@ -74,13 +79,20 @@ int hcp_bench_grow_state(struct hcp_bench *bench, int64_t want, struct hcp_err *
 int hcp_bench_grow_output(struct hcp_bench *bench, const hcp_attn_problem *problem,
                           struct hcp_err *err);
 
+/* Plan and inputs of the block plan->problem, whose out_dtype is chosen here where
+ * it does not accumulate. */
+int hcp_bench_plan_block(struct hcp_bench *bench, struct hcp_bench_plan *plan,
+                         struct hcp_err *err);
+
 /* ---- bench-finish.c ------------------------------------------------------- */
 
-/* Which finish passes a step of hcp_attention needs with this kernel: 1 <<
- * hcp_finish_kind each. */
+/* What a step of hcp_attention costs beside this kernel's blocks as they are measured: 1
+ * << hcp_finish_kind each. A finish pass, or for a kernel that accumulates (on a GPU,
+ * where it shows) the reading of the state. */
 uint32_t hcp_bench_finishes(const struct hcp_bench *bench);
 /* Fills plan->job for plan->finish and plan->q_len; sets as hcp_bench_prepare. Runs the
- * kernel once, on a short block: hcp_attention says what the pass looks like. */
+ * kernel once, on a short block: hcp_attention says what the pass looks like. Of a kernel
+ * that accumulates: makes the plans with and without that, on a short block. */
 int hcp_bench_plan_finish(struct hcp_bench *bench, struct hcp_bench_plan *plan,
                           struct hcp_err *err);
 /* One pass on the next set. hcp_rc. */
