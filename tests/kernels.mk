@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 kernel_tests = tests/test-geometry tests/test-merge tests/test-runtime tests/test-kernels \
+	tests/test-conformance \
 	tests/test-attention tests/test-plugin
 if HAVE_CMOCKA
 check_PROGRAMS += $(kernel_tests)
@@ -22,6 +23,11 @@ tests_test_attention_SOURCES = tests/test-attention.c tests/faulty-provider.c \
 	tests/faulty-provider.h
 tests_test_attention_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_attention_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS) $(LIBM)
+
+tests_test_conformance_SOURCES = tests/test-conformance.c tests/faulty-provider.c \
+	tests/faulty-provider.h
+tests_test_conformance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_conformance_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS) $(LIBM)
 
 # Counts what run() allocates, of our own objects only.
 tests_test_kernels_SOURCES = tests/test-kernels.c tests/faulty-provider.c tests/faulty-provider.h

@@ -8,7 +8,8 @@ PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la kernels/libhcpgeometry.
 
 if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
-	tests/test-plan-json tests/test-plan-api tests/test-plan-schedule
+	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
+	tests/test-plan-schedule
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -26,7 +27,10 @@ tests_test_plan_json_LDADD = $(PLAN_LIBS)
 tests_test_plan_schedule_SOURCES = tests/test-plan-schedule.c $(PLAN_FIXTURE)
 tests_test_plan_schedule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_schedule_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
-tests_test_plan_api_SOURCES = tests/test-plan-api.c $(PLAN_FIXTURE)
+tests_test_plan_given_SOURCES = tests/test-plan-given.c tests/plan-kinds.h $(PLAN_FIXTURE)
+tests_test_plan_given_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_given_LDADD = $(PLAN_LIBS)
+tests_test_plan_api_SOURCES = tests/test-plan-api.c tests/plan-kinds.h $(PLAN_FIXTURE)
 tests_test_plan_api_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
 tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif

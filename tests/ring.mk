@@ -46,8 +46,10 @@ TRANSPORT_LIBS += kernels/libhcpcuda.a $(CUDA_LIBS)
 endif
 # Without a GPU: fake-gpu stands in for the CUDA library, fake-nccl for NCCL.
 check_PROGRAMS += tests/ring-transport-test
-tests_ring_transport_test_SOURCES = tests/ring-transport-test.c tests/transport-cases.c \
-	tests/transport-cases.h tests/fake-gpu.c tests/fake-gpu.h
+transport_cases = tests/transport-cases.c tests/transport-cases.h tests/transport-hops.c \
+	tests/transport-points.c tests/transport-points.h
+tests_ring_transport_test_SOURCES = tests/ring-transport-test.c $(transport_cases) \
+	tests/fake-gpu.c tests/fake-gpu.h
 tests_ring_transport_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 tests_ring_transport_test_LDADD = profiler/libhcptransport.la $(LIBM)
 if HAVE_NCCL
@@ -59,8 +61,7 @@ tests_fake_nccl_la_LDFLAGS = $(plugin_ldflags)
 check_PROGRAMS += tests/gpu-transport
 TESTS += tests/gpu-transport
 GPU_TESTS += tests/gpu-transport
-tests_gpu_transport_SOURCES = tests/gpu-transport.c tests/transport-cases.c \
-	tests/transport-cases.h
+tests_gpu_transport_SOURCES = tests/gpu-transport.c $(transport_cases)
 tests_gpu_transport_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 tests_gpu_transport_LDADD = $(TRANSPORT_LIBS) $(LIBM)
 endif
