@@ -45,7 +45,7 @@ run() { # RANKS CASE...
 
 scaled() { # N: as many times as HCP_TEST_SCALE says, 4 at least and N at most
     awk -v n="$1" -v s="${HCP_TEST_SCALE:-1}" \
-        'BEGIN { m = int(n * s); print m < 4 ? 4 : m > n ? n : m }'
+        'BEGIN { m = int(n * s); print (m < 4 ? 4 : m > n ? n : m) }'
 }
 
 run 1 cpu passes 5
