@@ -367,8 +367,8 @@ static int run_decode_direct(run_all *a, int32_t dtype)
         {1, 5001, 5000}, {16, 5000, 4990}, {16, 64, 0}, {5, 4097, 1}, {3, 1, 0}};
     int rc = HCP_RC_OK;
     for (size_t k = 0; !rc && k < sizeof at_run / sizeof *at_run; k++) {
-        cf_spec s = make_spec(dtype, 2, head_counts[2], 128, 16, 5001, 1, 4985,
-                              LAYOUT_DENSE);
+        cf_spec s =
+            make_spec(dtype, 2, head_counts[2], 128, 16, 5001, 1, 4985, LAYOUT_DENSE);
         s.direct = 1;
         s.run_q = at_run[k][0];
         s.run_kv = at_run[k][1];
