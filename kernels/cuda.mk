@@ -8,6 +8,8 @@ kernels_libhcpcuda_a_SOURCES = \
 	kernels/cuda-shape.c kernels/cuda-shape.h \
 	kernels/prefill-sm90.c kernels/prefill-sm90.h kernels/prefill-sm90.cu \
 	kernels/sm90-ptx.cuh kernels/sm90-wgmma.cuh \
+	kernels/prefill-sm80.c kernels/prefill-sm80.h kernels/prefill-sm80.cu \
+	kernels/sm80-ptx.cuh \
 	kernels/cuda-reference.c kernels/reference.cu kernels/merge.cu kernels/dtype.cuh \
 	kernels/cudnn.c kernels/cudnn-graph.c kernels/cudnn-graph.h kernels/cudnn-api.c
 kernels_libhcpcuda_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
@@ -20,5 +22,6 @@ kernels/merge.o kernels/reference.o: kernels/dtype.cuh kernels/cuda-internal.h \
 kernels/prefill-sm90.o: CUDA_GENCODE = -gencode=arch=compute_90a,code=sm_90a
 kernels/prefill-sm90.o: kernels/prefill-sm90.h kernels/sm90-ptx.cuh \
 	kernels/sm90-wgmma.cuh kernels/cuda-internal.h kernels/provider.h
+kernels/prefill-sm80.o: kernels/prefill-sm80.h kernels/sm80-ptx.cuh kernels/provider.h
 endif
 CLEANFILES += kernels/*.ptxas profiler/*.ptxas

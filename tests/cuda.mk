@@ -22,6 +22,11 @@ tests_test_cuda_launch_LDFLAGS = -Wl,--wrap=cudaFuncSetAttribute,--wrap=__cudaGe
 	-Wl,--wrap=__cudaLaunchKernel,--wrap=cudaLaunchKernel \
 	-Wl,--wrap=cudaPeekAtLastError,--wrap=cudaGetLastError
 tests_test_cuda_launch_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/test-prefill-sm80
+TESTS += tests/test-prefill-sm80
+tests_test_prefill_sm80_SOURCES = tests/test-prefill-sm80.c
+tests_test_prefill_sm80_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_prefill_sm80_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/test-prefill-sm90
 TESTS += tests/test-prefill-sm90
 tests_test_prefill_sm90_SOURCES = tests/test-prefill-sm90.c
