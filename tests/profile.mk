@@ -4,7 +4,7 @@ if HAVE_CMOCKA
 profiler_tests = tests/test-stats tests/test-sweep tests/test-limiter
 check_PROGRAMS += $(profiler_tests)
 TESTS += $(profiler_tests)
-tests_test_limiter_SOURCES = tests/test-limiter.c
+tests_test_limiter_SOURCES = tests/test-limiter.c tests/mps-fixture.h
 tests_test_limiter_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_limiter_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_stats_SOURCES = tests/test-stats.c

@@ -31,7 +31,7 @@ tests_ring_comm_LDADD = executor/libhcpgroup.la $(PROFILER_CUDA)
 if HAVE_CMOCKA
 check_PROGRAMS += tests/test-ring-warden
 TESTS += tests/test-ring-warden
-tests_test_ring_warden_SOURCES = tests/test-ring-warden.c
+tests_test_ring_warden_SOURCES = tests/test-ring-warden.c tests/mps-fixture.h
 tests_test_ring_warden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(MPI_CFLAGS)
 tests_test_ring_warden_LDADD = executor/libhcpgroup.la $(PROFILER_CUDA) $(CMOCKA_LIBS)
 endif

@@ -7,23 +7,13 @@
 #include "config.h"
 #include <ctype.h>
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "executor/comm.h"
 #include "profiler/measure.h"
+#include "tests/mps-fixture.h"
 
 /* Shared with the rank. */
 static struct shared {
@@ -34,44 +24,7 @@ static struct shared {
     struct hcp_err err;
 } * shared;
 
-static char dir[64], pid_file[96];
 static pid_t rank_pid;
-
-static void pause_ms(long ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
-/* Waits until the condition holds, at most 30 s. */
-#define EVENTUALLY(condition)                                                            \
-    do {                                                                                 \
-        for (int i_ = 0; i_ < 3000 && !(condition); i_++)                                \
-            pause_ms(10);                                                                \
-        assert_true(condition);                                                          \
-    } while (0)
-
-/* State letter and parent of a process; 'X' if there is none. */
-static char state_of(pid_t pid, pid_t *parent)
-{
-    char path[48], state = 'X';
-    int ppid = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%*d (%*[^)]) %c %d", &state, &ppid) != 2)
-        state = 'X';
-    if (f)
-        fclose(f);
-    if (parent)
-        *parent = ppid;
-    return state;
-}
-
-/* A zombie is not: the first process of a container may never collect it. */
-static int alive(pid_t pid)
-{
-    char state = state_of(pid, NULL);
-    return state != 'X' && state != 'Z';
-}
 
 /* A living child of pid other than except; 0: none. */
 static pid_t child_of(pid_t pid, pid_t except)
@@ -87,12 +40,6 @@ static pid_t child_of(pid_t pid, pid_t except)
     if (proc)
         closedir(proc);
     return found;
-}
-
-static int exists(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0;
 }
 
 /* Percent 0: asks for the MPS daemon instead of a throttle. end: stops its warden and
@@ -216,37 +163,17 @@ static int runs_free(void)
 
 static int setup(void **state)
 {
-    char command[600], control[96];
-    const char *src = getenv("top_srcdir");
-    (void)state;
-    strcpy(dir, "/tmp/hcp-test-XXXXXX");
-    if (!mkdtemp(dir))
-        return -1;
-    snprintf(control, sizeof control, "%s/nvidia-cuda-mps-control", dir);
-    snprintf(pid_file, sizeof pid_file, "%s/daemon-pid", dir);
-    snprintf(command, sizeof command, "cp '%.400s/tests/fake-mps-control' '%s'",
-             src ? src : ".", control);
-    if (system(command) != 0 || chmod(control, 0755) != 0)
-        return -1;
-    setenv("HCP_MPS_CONTROL", control, 1);
-    setenv("HCP_MPS_WAIT", "1", 1);
-    setenv("FAKE_MPS_PID", pid_file, 1);
-    setenv("TMPDIR", dir, 1);
-    unsetenv("FAKE_MPS");
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return shared == MAP_FAILED ? -1 : 0;
+    return shared == MAP_FAILED ? -1 : mps_setup(state);
 }
 
 static int teardown(void **state)
 {
-    char command[96];
-    (void)state;
     if (rank_pid > 0)
         kill_rank();
     munmap(shared, sizeof *shared);
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
+    return mps_teardown(state);
 }
 
 static void throttle_gives_its_share(void **state)
@@ -321,23 +248,12 @@ static void nothing_is_left_of_a_killed_rank(void **state)
     EVENTUALLY(!alive(warden) && !alive(keeper));
 }
 
-static pid_t daemon_pid(void)
-{
-    int pid = 0;
-    FILE *f = fopen(pid_file, "r");
-    if (f && fscanf(f, "%d", &pid) != 1)
-        pid = 0;
-    if (f)
-        fclose(f);
-    return pid;
-}
-
 static void daemon_ends_with_a_killed_rank(void **state)
 {
     (void)state;
     start_rank(0, 0);
     assert_int_equal(shared->rc, HCP_OK);
-    pid_t daemon = daemon_pid(), warden = child_of(rank_pid, 0);
+    pid_t daemon = mps_daemon_pid(), warden = child_of(rank_pid, 0);
     assert_true(daemon > 0 && alive(daemon));
     assert_true(exists(shared->pipe_dir) && exists(shared->log_dir));
     kill_rank();
@@ -350,7 +266,7 @@ static void daemon_is_gone_after_stop(void **state)
     (void)state;
     start_rank(0, 1);
     assert_int_equal(shared->rc, HCP_OK);
-    pid_t daemon = daemon_pid();
+    pid_t daemon = mps_daemon_pid();
     assert_true(alive(daemon));
     atomic_fetch_add(&shared->ask, 1);
     assert_int_equal(waitpid(rank_pid, NULL, 0), rank_pid);
