@@ -119,3 +119,16 @@ int hcp_check_times(const struct hcp_named_time *times, size_t n, struct hcp_err
     }
     return HCP_OK;
 }
+
+int hcp_check_measured(double p25_ms, double time_ms, double p75_ms, const char *run_uid,
+                       struct hcp_err *err)
+{
+    const struct hcp_named_time times[] = {
+        {"p25_ms", p25_ms}, {"time_ms", time_ms}, {"p75_ms", p75_ms}};
+
+    if (isnan(time_ms))
+        return hcp_fail(err, HCP_FAILED, "time_ms is missing");
+    if (!*run_uid)
+        return hcp_fail(err, HCP_FAILED, "run_uid is empty; every row belongs to a run");
+    return hcp_check_times(times, 3, err);
+}

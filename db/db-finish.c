@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include <math.h>
 #include <string.h>
 #define ROW struct hcp_finish_row
 #include "db/columns.h"
@@ -65,8 +64,6 @@ void hcp_finish_row_init(struct hcp_finish_row *row)
 int hcp_finish_row_validate(const struct hcp_finish_row *row, struct hcp_err *err)
 {
     const struct hcp_key *k = &row->key;
-    const struct hcp_named_time times[] = {
-        {"p25_ms", row->p25_ms}, {"time_ms", row->time_ms}, {"p75_ms", row->p75_ms}};
     int rc = hcp_check_texts(columns, sizeof columns / sizeof *columns, row, err);
 
     if (!rc)
@@ -88,18 +85,15 @@ int hcp_finish_row_validate(const struct hcp_finish_row *row, struct hcp_err *er
         rc = hcp_check_heads(k->batch, k->heads, k->kv_heads, k->head_dim, err);
     if (!rc)
         rc = hcp_check_sms(row->sm_seen, row->sm_count, err);
-    if (!rc && isnan(row->time_ms))
-        rc = hcp_fail(err, HCP_FAILED, "time_ms is missing");
-    if (!rc)
-        rc = hcp_check_times(times, 3, err);
-    if (!rc && !*row->from.run_uid)
-        rc = hcp_fail(err, HCP_FAILED, "run_uid is empty; every row belongs to a run");
-    return rc;
+    return rc ? rc
+              : hcp_check_measured(row->p25_ms, row->time_ms, row->p75_ms,
+                                   row->from.run_uid, err);
 }
 
-static int add_inside(hcp_db *db, const struct hcp_finish_row *row,
-                      enum hcp_db_outcome *outcome, struct hcp_err *err)
+static int add_inside(hcp_db *db, const void *valid, enum hcp_db_outcome *outcome,
+                      struct hcp_err *err)
 {
+    const struct hcp_finish_row *row = valid;
     static const char *const names[] = {"run_id", "device_id"};
     struct hcp_finish_row stored;
     int64_t refs[2];
@@ -120,15 +114,9 @@ static int add_inside(hcp_db *db, const struct hcp_finish_row *row,
 int hcp_db_add_finish(hcp_db *db, const struct hcp_finish_row *row,
                       enum hcp_db_outcome *outcome, struct hcp_err *err)
 {
-    enum hcp_db_outcome result = HCP_DB_STORED;
-    int own, rc = hcp_finish_row_validate(row, err);
+    int rc = hcp_finish_row_validate(row, err);
 
-    if (rc || (rc = hcp_db_enter(db, &own, err)))
-        return rc;
-    rc = hcp_db_leave(db, own, add_inside(db, row, &result, err), err);
-    if (!rc)
-        *outcome = result;
-    return rc;
+    return rc ? rc : hcp_db_add_row(db, add_inside, row, outcome, err);
 }
 
 int hcp_db_each_finish(hcp_db *db, const struct hcp_filter *filter,

@@ -63,6 +63,12 @@ int hcp_db_enter(hcp_db *db, int *own, struct hcp_err *err);
 /* Commits if rc is HCP_OK, rolls back otherwise (own transactions only). Returns rc
  * or the failure of the commit. */
 int hcp_db_leave(hcp_db *db, int own, int rc, struct hcp_err *err);
+/* add() of a valid row between the two. *outcome, on success only: what add() says, which
+ * finds HCP_DB_STORED there. */
+typedef int hcp_db_adder(hcp_db *db, const void *row, enum hcp_db_outcome *outcome,
+                         struct hcp_err *err);
+int hcp_db_add_row(hcp_db *db, hcp_db_adder *add, const void *row,
+                   enum hcp_db_outcome *outcome, struct hcp_err *err);
 
 /* Binds "" and unknown numbers as NULL. */
 void hcp_bind_text(sqlite3_stmt *s, int i, const char *text);
@@ -127,6 +133,9 @@ struct hcp_named_time {
     double ms;
 };
 int hcp_check_times(const struct hcp_named_time *times, size_t n, struct hcp_err *err);
+/* A median between its quartiles, and a run that it belongs to. */
+int hcp_check_measured(double p25_ms, double time_ms, double p75_ms, const char *run_uid,
+                       struct hcp_err *err);
 
 /* Rows of run and device that a cell or bandwidth row belongs to; made if missing.
  * A run whose host, driver ... contradict the stored ones: HCP_FAILED. */

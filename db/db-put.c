@@ -288,9 +288,10 @@ static int drop_cell(hcp_db *db, int64_t id, struct hcp_err *err)
     return rc;
 }
 
-static int add_inside(hcp_db *db, const struct hcp_cell *cell,
-                      enum hcp_db_outcome *outcome, struct hcp_err *err)
+static int add_inside(hcp_db *db, const void *valid, enum hcp_db_outcome *outcome,
+                      struct hcp_err *err)
 {
+    const struct hcp_cell *cell = valid;
     int64_t run = 0, device = 0, old = 0;
     int rc = hcp_db_run_id(db, cell->run_uid, cell->host, cell->origin, cell->driver,
                            cell->cuda_version, cell->tool_version, cell->measured_at,
@@ -314,17 +315,11 @@ static int add_inside(hcp_db *db, const struct hcp_cell *cell,
 int hcp_db_add_cell(hcp_db *db, const struct hcp_cell *cell, enum hcp_db_outcome *outcome,
                     struct hcp_err *err)
 {
-    enum hcp_db_outcome result = HCP_DB_STORED;
-    int own, rc = hcp_cell_validate(cell, err);
+    int rc = hcp_cell_validate(cell, err);
 
     if (!rc && !*cell->run_uid)
         rc = hcp_fail(err, HCP_FAILED, "run_uid is empty; every cell belongs to a run");
-    if (rc || (rc = hcp_db_enter(db, &own, err)))
-        return rc;
-    rc = hcp_db_leave(db, own, add_inside(db, cell, &result, err), err);
-    if (!rc)
-        *outcome = result;
-    return rc;
+    return rc ? rc : hcp_db_add_row(db, add_inside, cell, outcome, err);
 }
 
 int hcp_db_put_cell(hcp_db *db, const struct hcp_cell *cell, struct hcp_err *err)

@@ -275,9 +275,10 @@ static int same_ranks(const struct hcp_ring_run_row *row,
     return same;
 }
 
-static int add_inside(hcp_db *db, const struct hcp_ring_run_row *row,
-                      enum hcp_db_outcome *outcome, struct hcp_err *err)
+static int add_inside(hcp_db *db, const void *valid, enum hcp_db_outcome *outcome,
+                      struct hcp_err *err)
 {
+    const struct hcp_ring_run_row *row = valid;
     struct hcp_ring_run_row stored = {0};
     struct hcp_ring_rank_row *ranks = NULL;
     int64_t id = 0;
@@ -301,15 +302,9 @@ static int add_inside(hcp_db *db, const struct hcp_ring_run_row *row,
 int hcp_db_add_ring_run(hcp_db *db, const struct hcp_ring_run_row *row,
                         enum hcp_db_outcome *outcome, struct hcp_err *err)
 {
-    enum hcp_db_outcome result = HCP_DB_STORED;
-    int own, rc = hcp_ring_run_validate(row, err);
+    int rc = hcp_ring_run_validate(row, err);
 
-    if (rc || (rc = hcp_db_enter(db, &own, err)))
-        return rc;
-    rc = hcp_db_leave(db, own, add_inside(db, row, &result, err), err);
-    if (!rc)
-        *outcome = result;
-    return rc;
+    return rc ? rc : hcp_db_add_row(db, add_inside, row, outcome, err);
 }
 
 int hcp_db_each_ring_run(hcp_db *db,

@@ -88,9 +88,10 @@ static int find(hcp_db *db, const struct hcp_bandwidth *row, int64_t run, int *f
     return HCP_OK;
 }
 
-static int add_inside(hcp_db *db, const struct hcp_bandwidth *row,
-                      enum hcp_db_outcome *outcome, struct hcp_err *err)
+static int add_inside(hcp_db *db, const void *valid, enum hcp_db_outcome *outcome,
+                      struct hcp_err *err)
 {
+    const struct hcp_bandwidth *row = valid;
     int64_t run = 0, device = 0;
     sqlite3_stmt *s;
     int found = 0;
@@ -130,15 +131,9 @@ static int add_inside(hcp_db *db, const struct hcp_bandwidth *row,
 int hcp_db_add_bandwidth(hcp_db *db, const struct hcp_bandwidth *row,
                          enum hcp_db_outcome *outcome, struct hcp_err *err)
 {
-    enum hcp_db_outcome result = HCP_DB_STORED;
-    int own, rc = hcp_bandwidth_validate(row, err);
+    int rc = hcp_bandwidth_validate(row, err);
 
-    if (rc || (rc = hcp_db_enter(db, &own, err)))
-        return rc;
-    rc = hcp_db_leave(db, own, add_inside(db, row, &result, err), err);
-    if (!rc)
-        *outcome = result;
-    return rc;
+    return rc ? rc : hcp_db_add_row(db, add_inside, row, outcome, err);
 }
 
 static void read_bandwidth(sqlite3_stmt *s, struct hcp_bandwidth *row)

@@ -134,6 +134,20 @@ int hcp_db_leave(hcp_db *db, int own, int rc, struct hcp_err *err)
     return rc;
 }
 
+int hcp_db_add_row(hcp_db *db, hcp_db_adder *add, const void *row,
+                   enum hcp_db_outcome *outcome, struct hcp_err *err)
+{
+    enum hcp_db_outcome result = HCP_DB_STORED;
+    int own, rc = hcp_db_enter(db, &own, err);
+
+    if (rc)
+        return rc;
+    rc = hcp_db_leave(db, own, add(db, row, &result, err), err);
+    if (!rc)
+        *outcome = result;
+    return rc;
+}
+
 void hcp_bind_text(sqlite3_stmt *s, int i, const char *text)
 {
     if (*text)
