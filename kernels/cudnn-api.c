@@ -4,11 +4,10 @@
 #endif
 #ifdef HAVE_CUDNN
 #include "kernels/cudnn-graph.h"
+#include "kernels/library.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* 9.10.0 and 9.10.1 compute wrong attention; before that -inf is no valid mask. */
 enum { OLDEST = 91002 };
@@ -18,32 +17,16 @@ static hcp_cudnn_api loaded;
 static int usable;
 static char failure[256];
 
-static void *open_library(void)
-{
-    const char *path = getenv("HCP_CUDNN");
-    void *lib;
-    if (path && *path) {
-        if (!(lib = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
-            snprintf(failure, sizeof failure, "HCP_CUDNN: %s", dlerror());
-        return lib;
-    }
-    lib = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        lib = dlopen(HCP_CUDA_LIBDIR "/libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        snprintf(
-            failure, sizeof failure,
-            "libcudnn.so.9 not found; install cuDNN 9.10.2 or newer or set HCP_CUDNN "
-            "to its path");
-    return lib;
-}
-
 static void load(void)
 {
-    const struct {
-        const char *name;
-        void **to;
-    } wanted[] = {
+    static const struct hcp_library cudnn = {
+        .variable = "HCP_CUDNN",
+        .name = "libcudnn.so.9",
+        .built_with = HCP_CUDA_LIBDIR "/libcudnn.so.9",
+        .missing = "install cuDNN 9.10.2 or newer or set HCP_CUDNN to its path",
+        .title = "cuDNN",
+        .install = "cuDNN 9"};
+    const struct hcp_library_function wanted[] = {
         {"cudnnGetVersion", (void **)&loaded.get_version},
         {"cudnnGetErrorString", (void **)&loaded.error_string},
         {"cudnnGetLastErrorString", (void **)&loaded.last_error_string},
@@ -57,15 +40,9 @@ static void load(void)
         {"cudnnBackendFinalize", (void **)&loaded.finalize},
         {"cudnnBackendExecute", (void **)&loaded.execute},
     };
-    void *lib = open_library();
-    if (!lib)
+    if (!hcp_library_load(&cudnn, wanted, sizeof wanted / sizeof *wanted, failure,
+                          sizeof failure))
         return;
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!(*wanted[i].to = dlsym(lib, wanted[i].name))) {
-            snprintf(failure, sizeof failure,
-                     "the cuDNN library lacks %s; install cuDNN 9", wanted[i].name);
-            return;
-        }
     loaded.version = loaded.get_version();
     snprintf(loaded.version_text, sizeof loaded.version_text, "%zu.%zu.%zu",
              loaded.version / 10000, loaded.version / 100 % 100, loaded.version % 100);

@@ -11,7 +11,7 @@ kernels_libhcpkernels_la_SOURCES = \
 	kernels/problem.c kernels/problem.h kernels/attention.c \
 	kernels/registry.c kernels/registry.h kernels/builtins.c \
 	kernels/preference.c kernels/preference.h \
-	kernels/plugin.c kernels/plugin.h kernels/cpu.c \
+	kernels/plugin.c kernels/plugin.h kernels/library.h kernels/cpu.c \
 	kernels/cpu-lanes.c kernels/cpu-lanes.h \
 	kernels/reference.c kernels/reference.h \
 	kernels/conformance.c kernels/conformance.h kernels/conformance-case.c \

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 #include "profiler/nccl-api.h"
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include "kernels/library.h"
 
 /* The first with maxCTAs in its configuration. */
 enum { OLDEST = 21700 };
@@ -14,32 +13,17 @@ static hcp_nccl_api loaded;
 static int usable;
 static char failure[256];
 
-static void *open_library(void)
-{
-    const char *path = getenv("HCP_NCCL");
-    void *lib;
-    if (path && *path) {
-        if (!(lib = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
-            snprintf(failure, sizeof failure, "HCP_NCCL: %s", dlerror());
-        return lib;
-    }
-    lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        lib = dlopen(HCP_CUDA_LIBDIR "/libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        snprintf(
-            failure, sizeof failure,
-            "libnccl.so.2 not found; install NCCL 2.17 or newer, set HCP_NCCL to its "
-            "path, or use --transport mpi");
-    return lib;
-}
-
 static void load(void)
 {
-    const struct {
-        const char *name;
-        void **to;
-    } wanted[] = {
+    static const struct hcp_library nccl = {
+        .variable = "HCP_NCCL",
+        .name = "libnccl.so.2",
+        .built_with = HCP_CUDA_LIBDIR "/libnccl.so.2",
+        .missing = "install NCCL 2.17 or newer, set HCP_NCCL to its path, or use "
+                   "--transport mpi",
+        .title = "NCCL",
+        .install = "NCCL 2.17 or newer"};
+    const struct hcp_library_function wanted[] = {
         {"ncclGetVersion", (void **)&loaded.get_version},
         {"ncclGetUniqueId", (void **)&loaded.get_unique_id},
         {"ncclGetErrorString", (void **)&loaded.error_string},
@@ -52,16 +36,9 @@ static void load(void)
         {"ncclSend", (void **)&loaded.send},
         {"ncclRecv", (void **)&loaded.recv},
     };
-    void *lib = open_library();
-    if (!lib)
+    if (!hcp_library_load(&nccl, wanted, sizeof wanted / sizeof *wanted, failure,
+                          sizeof failure))
         return;
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!(*wanted[i].to = dlsym(lib, wanted[i].name))) {
-            snprintf(failure, sizeof failure,
-                     "the NCCL library lacks %s; install NCCL 2.17 or newer",
-                     wanted[i].name);
-            return;
-        }
     if (loaded.get_version(&loaded.version) != ncclSuccess)
         loaded.version = 0;
     /* Numbered so since 2.9. */
