@@ -28,43 +28,17 @@ TEXT
     echo "Lengths: 4K,8K,16K,32K,64K; on a CPU 2K,4K."
 }
 
-while [ $# -gt 0 ]; do
+own_option() {
     case $1 in
-    --help | -h)
-        usage
-        exit 0
-        ;;
-    --)
-        shift
-        break
-        ;;
-    --plans-only)
-        plans_only=1
-        shift
-        continue
-        ;;
-    --*=*)
-        option=${1%%=*}
-        value=${1#*=}
-        shift
-        ;;
-    --*)
-        [ $# -ge 2 ] || die 2 "$1 needs a value; see $name --help"
-        option=$1
-        value=$2
-        shift 2
-        ;;
-    *) die 2 "'$1' is not an option; see $name --help" ;;
+    --levels) levels=$2 ;;
+    --mask) mask=$2 ;;
+    --layout) layout=$2 ;;
+    --strategies) strategies=$2 ;;
+    *) return 1 ;;
     esac
-    case $option in
-    --levels) levels=$value ;;
-    --mask) mask=$value ;;
-    --layout) layout=$value ;;
-    --strategies) strategies=$value ;;
-    *) study_option "$option" "$value" ||
-        die 2 "$option is not known; see $name --help" ;;
-    esac
-done
+}
+study_options "$@"
+shift "$taken"
 ring_options=$*
 study_begin 4K,8K,16K,32K,64K 2K,4K "$mask" "$layout" / "$@"
 case ,$levels, in

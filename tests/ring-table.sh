@@ -23,41 +23,15 @@ TEXT
     echo "Lengths: 4K,16K,64K; on a CPU 2K,4K."
 }
 
-while [ $# -gt 0 ]; do
+own_option() {
     case $1 in
-    --help | -h)
-        usage
-        exit 0
-        ;;
-    --)
-        shift
-        break
-        ;;
-    --plans-only)
-        plans_only=1
-        shift
-        continue
-        ;;
-    --*=*)
-        option=${1%%=*}
-        value=${1#*=}
-        shift
-        ;;
-    --*)
-        [ $# -ge 2 ] || die 2 "$1 needs a value; see $name --help"
-        option=$1
-        value=$2
-        shift 2
-        ;;
-    *) die 2 "'$1' is not an option; see $name --help" ;;
+    --limits) limits=$2 ;;
+    --cases) cases=$2 ;;
+    *) return 1 ;;
     esac
-    case $option in
-    --limits) limits=$value ;;
-    --cases) cases=$value ;;
-    *) study_option "$option" "$value" ||
-        die 2 "$option is not known; see $name --help" ;;
-    esac
-done
+}
+study_options "$@"
+shift "$taken"
 for pair in $(words "$limits,$cases"); do
     case $pair in
     ?*/?*) ;;

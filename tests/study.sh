@@ -56,6 +56,44 @@ study_option() { # NAME VALUE
     esac
 }
 
+# ARGUMENT...: up to --, which is taken too; $taken says how many that were. The study has
+# usage() and its own options in own_option NAME VALUE, 1 if it is none of them.
+study_options() {
+    taken=$#
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --help | -h)
+            usage
+            exit 0
+            ;;
+        --)
+            shift
+            break
+            ;;
+        --plans-only)
+            plans_only=1
+            shift
+            continue
+            ;;
+        --*=*)
+            option=${1%%=*}
+            value=${1#*=}
+            shift
+            ;;
+        --*)
+            [ $# -ge 2 ] || die 2 "$1 needs a value; see $name --help"
+            option=$1
+            value=$2
+            shift 2
+            ;;
+        *) die 2 "'$1' is not an option; see $name --help" ;;
+        esac
+        own_option "$option" "$value" || study_option "$option" "$value" ||
+            die 2 "$option is not known; see $name --help"
+    done
+    taken=$((taken - $#))
+}
+
 words() { printf '%s' "$1" | tr ',' ' '; }
 
 # ---- the machine ----
