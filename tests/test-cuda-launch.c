@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches of "cuda-reference" without a GPU: the linker puts what is here in the place
- * of the runtime's entry points for a kernel's limit of dynamic shared memory and its
- * launch. As in CUDA, the limit belongs to the kernel, whichever thread sets it.
+ * Launches of "cuda-reference" and "cuda-decode" without a GPU: the linker puts what is
+ * here in the place of the runtime's entry points for a kernel's limit of dynamic shared
+ * memory and its launch. As in CUDA, the limit belongs to the kernel, whichever thread
+ * sets it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 
 /* Without the attribute a kernel may have 48 KB. The least that a supported device can
  * be asked for is that of 8.6: 99 KB. */
-enum { DEFAULT_LIMIT = 48 << 10, DEVICE_LIMIT = 99 << 10, MAX_KERNELS = 8 };
+enum { DEFAULT_LIMIT = 48 << 10, DEVICE_LIMIT = 99 << 10, MAX_KERNELS = 16 };
 
 static struct kernel {
     const void *function;
@@ -25,6 +26,7 @@ static struct kernel {
 
 static cudaError_t last_error;
 static int launches;
+static int64_t blocks[2]; /* of the first two */
 static size_t most_shared;
 
 /* What another thread does between the setting of a limit and the launch after it. */
@@ -88,6 +90,18 @@ cudaError_t __wrap_cudaLaunchKernel(const void *function, dim3 grid, dim3 block,
 {
     (void)grid, (void)block, (void)args, (void)stream;
     return fake_launch(function, shared);
+}
+
+cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
+                                       const void *function, void **args);
+cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
+                                       const void *function, void **args)
+{
+    (void)args;
+    assert_true(config->gridDim.x >= 1 && config->gridDim.y == 1);
+    if (launches < 2)
+        blocks[launches] = config->gridDim.x;
+    return fake_launch(function, config->dynamicSmemBytes);
 }
 
 cudaError_t __wrap_cudaPeekAtLastError(void);
@@ -175,11 +189,97 @@ static void test_plans_of_other_threads_take_no_shared_memory(void **state)
             }
 }
 
+/* What decode.h says of the blocks: tiles x splits, then one an output row where there is
+ * more than one split; and the splits of any run have room in the plan's workspace. */
+static void check_decode(const hcp_device_ref *gpu, const hcp_attn_problem *p,
+                         hcp_attn_plan *plan, int64_t workspace, int64_t q_len,
+                         int64_t kv_len)
+{
+    const hcp_attn_args args = {
+        .size = sizeof args, .q_len = q_len, .kv_len = kv_len, .diag = kv_len};
+    const int64_t rows = p->heads / p->kv_heads * q_len, planes = p->batch * p->kv_heads;
+    const int64_t tile = rows > 64 && p->head_dim < 256 ? 128 : 64; /* the largest */
+    launches = 0;
+    assert_int_equal(hcp_provider_cuda_decode()->run(plan, &args, NULL), HCP_RC_OK);
+    const int64_t tiles = planes * ((rows + tile - 1) / tile), splits = blocks[0] / tiles;
+    assert_int_equal(blocks[0], tiles * splits);
+    assert_int_equal(launches, splits > 1 ? 2 : 1);
+    if (splits > 1) {
+        assert_int_equal(blocks[1], p->batch * p->heads * q_len);
+        assert_true(splits * blocks[1] * (p->head_dim + 1) * 4 <= workspace);
+    }
+    if (q_len == p->q_len && kv_len == p->kv_len) {
+        /* Few SMs idle where there are keys for all, no workspace without use. */
+        assert_true(4 * blocks[0] >= 3 * gpu->sm_count || kv_len < 1024 * gpu->sm_count);
+        assert_true(splits > 1 || workspace == 0);
+    }
+}
+
+static void test_decode_splits_fit_their_workspace(void **state)
+{
+    static const int64_t heads[][2] = {{8, 8},  {8, 1},  {28, 4},
+                                       {12, 2}, {64, 8}, {64, 1}};
+    static const int64_t lengths[] = {0, 1, 65, 1000, 4097, 65536, 1 << 20, 1 << 30};
+    static const int32_t sms[] = {1, 12, 132};
+    (void)state;
+    for (int n = 0; n < 3 * 6 * 3 * 16 * 8; n++) {
+        const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, sms[n % 3]};
+        hcp_attn_problem p = {.size = sizeof p,
+                              .batch = 1 + n % 7 * 3,
+                              .q_len = 1 + n / 54 % 16,
+                              .kv_len = lengths[n / 864],
+                              .heads = heads[n / 3 % 6][0],
+                              .kv_heads = heads[n / 3 % 6][1],
+                              .head_dim = 64 << n / 18 % 3,
+                              .dtype = n % 2,
+                              .out_dtype = HCP_FP32,
+                              .causal = 1,
+                              .diag = lengths[n / 864],
+                              .scale = 0.0625};
+        hcp_attn_support s = {.size = sizeof s};
+        const hcp_provider *provider = hcp_provider_cuda_decode();
+        hcp_attn_plan *plan = NULL;
+        hcp_problem_set_dense_strides(&p);
+        assert_int_equal(provider->query(&gpu, &p, &s), HCP_RC_OK);
+        assert_true(s.supported);
+        assert_int_equal(provider->plan_create(&gpu, &p, &plan), HCP_RC_OK);
+        check_decode(&gpu, &p, plan, s.workspace_bytes, p.q_len, p.kv_len);
+        check_decode(&gpu, &p, plan, s.workspace_bytes, 1, p.kv_len);
+        check_decode(&gpu, &p, plan, s.workspace_bytes, p.q_len, p.kv_len / 3);
+        check_decode(&gpu, &p, plan, s.workspace_bytes, (p.q_len + 1) / 2, p.kv_len / 50);
+        provider->plan_destroy(plan);
+    }
+}
+
+static void test_decode_takes_sixteen_queries_at_most(void **state)
+{
+    const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, 132};
+    (void)state;
+    for (int64_t q_len = 15; q_len <= 18; q_len++) {
+        hcp_attn_problem p = {.size = sizeof p,
+                              .batch = 1,
+                              .q_len = q_len,
+                              .kv_len = 100,
+                              .heads = 8,
+                              .kv_heads = 8,
+                              .head_dim = 128,
+                              .out_dtype = HCP_FP32,
+                              .scale = 1};
+        hcp_attn_support s = {.size = sizeof s};
+        hcp_problem_set_dense_strides(&p);
+        assert_int_equal(hcp_provider_cuda_decode()->query(&gpu, &p, &s), HCP_RC_OK);
+        assert_int_equal(s.supported, q_len <= 16);
+        assert_int_equal(s.reason[0] == 0, q_len <= 16);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_every_head_dim_gets_its_shared_memory, fresh),
         cmocka_unit_test_setup(test_plans_of_other_threads_take_no_shared_memory, fresh),
+        cmocka_unit_test_setup(test_decode_splits_fit_their_workspace, fresh),
+        cmocka_unit_test_setup(test_decode_takes_sixteen_queries_at_most, fresh),
     };
     return cmocka_run_group_tests_name("cuda launch", tests, NULL, NULL);
 }

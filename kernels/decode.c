@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The provider around decode.cu: checks, how the work is cut, bookkeeping.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "kernels/cuda-internal.h"
+#include "kernels/cuda-shape.h"
+#include "kernels/decode.h"
+#include "kernels/dtype.h"
+#include "kernels/preference.h"
+#include "kernels/registry.h"
+
+struct hcp_attn_plan {
+    hcp_attn_problem problem;
+    hcp_device_ref device;
+    int64_t split_rows; /* rows of all splits that the workspace has room for */
+};
+
+static const char *version(void)
+{
+    return "1";
+}
+
+static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem *p)
+{
+    const char *why = hcp_cuda_tile_refusal(device, p);
+    if (why)
+        return why;
+    if (p->q_len > HCP_DECODE_MAX_Q)
+        return "takes up to 16 queries";
+    return NULL;
+}
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Blocks of an SM at a time: what its shared memory has room for. */
+static int blocks_per_sm(const hcp_device_ref *device)
+{
+    return device->cc_major == 9 || device->cc_major == 10 ? 2 : 1;
+}
+
+/* How long so many blocks take that start together on sms SMs, up to per_sm on each, in
+ * units of a block's time on a full device over blocks of an SM. Memory sets the pace
+ * where most SMs are busy; alone on its SM a block takes that long at least, and pair is
+ * what an SM that has two still needs when the others, with one, are done. */
+static double wave_time(int64_t blocks, int64_t sms, int per_sm, double alone,
+                        double pair)
+{
+    if (blocks == sms * per_sm)
+        return per_sm;
+    double busy = (double)blocks / (double)sms;
+    if (blocks <= sms)
+        return busy > alone || blocks == 0 ? busy : alone;
+    return busy > 1 + pair ? busy : 1 + pair;
+}
+
+/* How many splits of tiles x steps end first; at most most. Each block takes its steps
+ * and START more for its first keys and its last results, merging takes MERGE a split.
+ * alone and pair as measured on an H200: a block with more rows has more to compute and
+ * needs a second beside it. */
+static int64_t choose_splits(const hcp_device_ref *device, int tile_rows,
+                             int64_t head_dim, int64_t tiles, int64_t steps, int64_t most)
+{
+    const double START = 2, MERGE = 1.0 / 32;
+    const int per_sm = blocks_per_sm(device), few = tile_rows <= 16 && head_dim < 256;
+    const double alone = few ? 0.85 : per_sm == 1 ? 1 : tile_rows <= 64 ? 1.25 : 1.5;
+    const double pair = few ? 0.58 : 0.9;
+    const int64_t sms = device->sm_count > 0 ? device->sm_count : 1;
+    const int64_t slots = sms * per_sm, end = min64(steps, most);
+    double least = 0;
+    int64_t best = 1;
+    for (int64_t n = 1; n <= end; n++) {
+        int64_t of_one = ceil_div(steps, n), blocks = tiles * ceil_div(steps, of_one);
+        double waves = (double)(blocks / slots * per_sm) +
+                       wave_time(blocks % slots, sms, per_sm, alone, pair);
+        double cost = waves * ((double)of_one + START) + MERGE * (double)(n > 1 ? n : 0);
+        if (n == 1 || cost < least) {
+            least = cost;
+            best = n;
+        }
+        if (blocks > 16 * slots)
+            break;
+    }
+    return best;
+}
+
+/* How a problem of these lengths is cut; its splits have at most split_rows rows in all
+ * (0: any number). */
+static hcp_decode_tiling cut(const hcp_device_ref *device, const hcp_attn_problem *p,
+                             int64_t q_len, int64_t kv_len, int64_t split_rows)
+{
+    hcp_decode_tiling t = {0};
+    const int64_t rows = p->heads / p->kv_heads * q_len, dim = p->head_dim;
+    /* A step of head dim 256 has keys for two warps only. */
+    t.row_groups = rows <= 16 && dim < 256 ? 1 : rows <= 32 ? 2 : 4;
+    t.warp_tiles = rows <= 64 || dim == 256 ? 1 : 2;
+    t.tile_rows = t.row_groups * t.warp_tiles * HCP_DECODE_MMA_ROWS;
+    t.row_tiles = (int32_t)ceil_div(rows, t.tile_rows);
+    t.step_keys = (int32_t)(HCP_DECODE_STAGE_BYTES / (4 * dim));
+    t.overlap = device->cc_major >= 9;
+
+    const int64_t out_rows = p->batch * p->heads * q_len;
+    const int64_t steps = ceil_div(kv_len, t.step_keys);
+    int64_t most = split_rows && out_rows ? split_rows / out_rows : INT32_MAX;
+    int64_t splits = choose_splits(device, t.tile_rows, dim,
+                                   p->batch * p->kv_heads * t.row_tiles, steps, most);
+    int64_t of_one = ceil_div(steps > 0 ? steps : 1, splits);
+    t.split_keys = (int32_t)(of_one * t.step_keys);
+    t.splits = (int32_t)(steps > 0 ? ceil_div(steps, of_one) : 1);
+    return t;
+}
+
+static int64_t plan_split_rows(const hcp_device_ref *device, const hcp_attn_problem *p)
+{
+    int64_t splits = cut(device, p, p->q_len, p->kv_len, 0).splits;
+    return splits > 1 ? splits * p->batch * p->heads * p->q_len : 0;
+}
+
+static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
+                 hcp_attn_support *out)
+{
+    hcp_attn_support answer = {.size = sizeof answer};
+    const char *why = refusal(device, problem);
+    if (out->size < sizeof answer)
+        return HCP_RC_INVALID;
+    if (why) {
+        snprintf(answer.reason, sizeof answer.reason, "%s", why);
+    } else {
+        hcp_decode_tiling t = cut(device, problem, problem->q_len, problem->kv_len, 0);
+        answer.supported = 1;
+        answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
+                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
+        answer.workspace_bytes = plan_split_rows(device, problem) *
+                                 (problem->head_dim + 1) * (int64_t)sizeof(float);
+        answer.tile_q = 1; /* the rows of a tile are queries times heads */
+        answer.tile_kv = t.step_keys;
+    }
+    answer.size = out->size;
+    *out = answer;
+    return HCP_RC_OK;
+}
+
+static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *problem,
+                       hcp_attn_plan **out)
+{
+    hcp_attn_plan *plan;
+    if (refusal(device, problem))
+        return HCP_RC_UNSUPPORTED;
+    if (!(plan = malloc(sizeof *plan)))
+        return HCP_RC_NO_MEMORY;
+    plan->problem = *problem;
+    plan->device = *device;
+    plan->split_rows = plan_split_rows(device, problem);
+    *out = plan;
+    return HCP_RC_OK;
+}
+
+static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
+{
+    const hcp_attn_problem *p = &plan->problem;
+    hcp_attn_args a;
+    int rc = hcp_cuda_clamp_args(p, args, &a);
+    if (rc || p->batch * a.q_len == 0)
+        return rc;
+    /* Without room for splits there is one. */
+    int64_t room = plan->split_rows > 0 ? plan->split_rows : 1;
+    hcp_decode_tiling t = cut(&plan->device, p, a.q_len, a.kv_len, room);
+    return hcp_cuda_check(hcp_cuda_launch_decode(p, &a, &t, stream),
+                          "launch the decode kernel");
+}
+
+static void plan_destroy(hcp_attn_plan *plan)
+{
+    free(plan);
+}
+
+static int describe(const hcp_attn_plan *plan, char *text, size_t text_size)
+{
+    const hcp_attn_problem *p = &plan->problem;
+    hcp_decode_tiling t = cut(&plan->device, p, p->q_len, p->kv_len, 0);
+    snprintf(text, text_size, "%s, head dim %lld, %d rows x %d keys, %d splits",
+             hcp_dtype_name(p->dtype), (long long)p->head_dim, t.tile_rows, t.step_keys,
+             t.splits);
+    return HCP_RC_OK;
+}
+
+const hcp_provider *hcp_provider_cuda_decode(void)
+{
+    static const hcp_provider provider = {
+        .size = sizeof provider,
+        .abi = HCP_PROVIDER_ABI,
+        .device_kinds = HCP_DEVICE_CUDA,
+        .name = "cuda-decode",
+        .version = version,
+        .query = query,
+        .plan_create = plan_create,
+        .run = run,
+        .plan_destroy = plan_destroy,
+        .describe = describe,
+    };
+    return &provider;
+}
