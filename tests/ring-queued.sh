@@ -4,35 +4,11 @@
 program=${top_builddir:-.}/tests/ring-queued-test
 HCP_NCCL=${top_builddir:-.}/tests/.libs/fake-nccl.so
 export HCP_NCCL
-if ! command -v mpirun >/dev/null 2>&1; then
-    echo "1..0 # SKIP mpirun is not installed"
-    exit 0
-fi
-if [ ! -x "$program" ] || [ ! -e "$HCP_NCCL" ]; then
-    echo "1..0 # SKIP built without MPI or NCCL"
-    exit 0
-fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_mpi_yield_when_idle=1
+# shellcheck source=tests/mpi-tap.sh
+. "${top_srcdir:-.}/tests/mpi-tap.sh"
+[ -e "$HCP_NCCL" ] || skip_all "built without NCCL"
 # Computing and moving are threads enough.
 export OPENBLAS_NUM_THREADS=1
-# What MPI keeps is no leak of ours.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-oversubscribe=
-if mpirun --version 2>&1 | grep -q 'Open MPI\|OpenRTE'; then
-    oversubscribe='--oversubscribe --bind-to none'
-fi
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-n=0
-
-start() { # RANKS CASE...
-    ranks=$1
-    shift
-    # shellcheck disable=SC2086 # options are words
-    timeout -k 5 60 mpirun $oversubscribe -np "$ranks" "$program" "$@" >"$out" 2>&1 </dev/null
-    status=$?
-}
 
 point() { # STATUS TEXT
     n=$((n + 1))
@@ -40,23 +16,6 @@ point() { # STATUS TEXT
         echo "not ok $n - $2"
         sed 's/^/# /' "$out"
     fi
-}
-
-# Points of one run, numbered on; that it ends well is a point too.
-run() { # RANKS CASE...
-    start "$@"
-    while IFS= read -r line; do
-        case $line in
-        'ok '* | 'not ok '*)
-            n=$((n + 1))
-            echo "${line%%ok *}ok $n - ${line#* - }"
-            ;;
-        *) echo "# ${line#\# }" ;;
-        esac
-    done <"$out"
-    n=$((n + 1))
-    [ $status -eq 0 ] && echo "ok $n - ended: $*" ||
-        echo "not ok $n - ended: $* (status $status)"
 }
 
 unset CUDA_DEVICE_MAX_CONNECTIONS FAKE_GPU_QUEUES FAKE_GPU_PARTIAL

@@ -2,46 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The transports between processes of this host.
 program=${top_builddir:-.}/tests/ring-transport-test
-if ! command -v mpirun >/dev/null 2>&1; then
-    echo "1..0 # SKIP mpirun is not installed"
-    exit 0
-fi
-if [ ! -x "$program" ]; then
-    echo "1..0 # SKIP built without MPI"
-    exit 0
-fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# What MPI keeps is no leak of ours.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-oversubscribe=
-if mpirun --version 2>&1 | grep -q 'Open MPI\|OpenRTE'; then
-    oversubscribe='--oversubscribe --bind-to none'
-fi
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-n=0
-
-# Points of one run, numbered on; that it ends well is a point too.
-run() { # RANKS CASE...
-    ranks=$1
-    shift
-    # shellcheck disable=SC2086 # options are words
-    timeout -k 5 60 mpirun $oversubscribe -np "$ranks" "$program" "$@" >"$out" 2>&1 </dev/null
-    status=$?
-    while IFS= read -r line; do
-        case $line in
-        'ok '* | 'not ok '*)
-            n=$((n + 1))
-            echo "${line%%ok *}ok $n - ${line#* - }"
-            ;;
-        1..*) ;;
-        *) echo "# ${line#\# }" ;;
-        esac
-    done <"$out"
-    n=$((n + 1))
-    [ $status -eq 0 ] && echo "ok $n - $ranks ranks: $*" ||
-        echo "not ok $n - $ranks ranks: $* (status $status)"
-}
+# shellcheck source=tests/mpi-tap.sh
+. "${top_srcdir:-.}/tests/mpi-tap.sh"
 
 scaled() { # N: as many times as HCP_TEST_SCALE says, 4 at least and N at most
     awk -v n="$1" -v s="${HCP_TEST_SCALE:-1}" \

@@ -66,6 +66,7 @@ tests_gpu_transport_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 tests_gpu_transport_LDADD = $(TRANSPORT_LIBS) $(LIBM)
 endif
 endif
+EXTRA_DIST += tests/mpi-tap.sh
 dist_check_SCRIPTS += tests/ring-transport.sh
 TESTS += tests/ring-transport.sh
 
