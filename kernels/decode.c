@@ -14,7 +14,8 @@
 struct hcp_attn_plan {
     hcp_attn_problem problem;
     hcp_device_ref device;
-    int64_t split_rows; /* rows of all splits that the workspace has room for */
+    hcp_decode_tiling tiling; /* of the whole problem */
+    int64_t split_rows;       /* rows of all splits that the workspace has room for */
 };
 
 static const char *version(void)
@@ -48,15 +49,12 @@ static int blocks_per_sm(const hcp_device_ref *device)
     return device->cc_major == 9 || device->cc_major == 10 ? 2 : 1;
 }
 
-/* How long so many blocks take that start together on sms SMs, up to per_sm on each, in
+/* How long so many blocks take that start together on sms SMs, one or two on each, in
  * units of a block's time on a full device over blocks of an SM. Memory sets the pace
  * where most SMs are busy; alone on its SM a block takes that long at least, and pair is
  * what an SM that has two still needs when the others, with one, are done. */
-static double wave_time(int64_t blocks, int64_t sms, int per_sm, double alone,
-                        double pair)
+static double wave_time(int64_t blocks, int64_t sms, double alone, double pair)
 {
-    if (blocks == sms * per_sm)
-        return per_sm;
     double busy = (double)blocks / (double)sms;
     if (blocks <= sms)
         return busy > alone || blocks == 0 ? busy : alone;
@@ -72,7 +70,7 @@ static int64_t choose_splits(const hcp_device_ref *device, int tile_rows,
 {
     const double START = 2, MERGE = 1.0 / 32;
     const int per_sm = blocks_per_sm(device), few = tile_rows <= 16 && head_dim < 256;
-    const double alone = few ? 0.85 : per_sm == 1 ? 1 : tile_rows <= 64 ? 1.25 : 1.5;
+    const double alone = few ? 0.95 : per_sm == 1 ? 1 : tile_rows <= 64 ? 1.25 : 1.5;
     const double pair = few ? 0.58 : 0.9;
     const int64_t sms = device->sm_count > 0 ? device->sm_count : 1;
     const int64_t slots = sms * per_sm, end = min64(steps, most);
@@ -81,22 +79,22 @@ static int64_t choose_splits(const hcp_device_ref *device, int tile_rows,
     for (int64_t n = 1; n <= end; n++) {
         int64_t of_one = ceil_div(steps, n), blocks = tiles * ceil_div(steps, of_one);
         double waves = (double)(blocks / slots * per_sm) +
-                       wave_time(blocks % slots, sms, per_sm, alone, pair);
+                       wave_time(blocks % slots, sms, alone, pair);
         double cost = waves * ((double)of_one + START) + MERGE * (double)(n > 1 ? n : 0);
         if (n == 1 || cost < least) {
             least = cost;
             best = n;
         }
-        if (blocks > 16 * slots)
-            break;
+        if (blocks > 8 * slots)
+            break; /* smaller ones only cost more */
     }
     return best;
 }
 
-/* How a problem of these lengths is cut; its splits have at most split_rows rows in all
+/* How a problem of these lengths is cut; its splits have at most room rows in all
  * (0: any number). */
 static hcp_decode_tiling cut(const hcp_device_ref *device, const hcp_attn_problem *p,
-                             int64_t q_len, int64_t kv_len, int64_t split_rows)
+                             int64_t q_len, int64_t kv_len, int64_t room)
 {
     hcp_decode_tiling t = {0};
     const int64_t rows = p->heads / p->kv_heads * q_len, dim = p->head_dim;
@@ -110,7 +108,7 @@ static hcp_decode_tiling cut(const hcp_device_ref *device, const hcp_attn_proble
 
     const int64_t out_rows = p->batch * p->heads * q_len;
     const int64_t steps = ceil_div(kv_len, t.step_keys);
-    int64_t most = split_rows && out_rows ? split_rows / out_rows : INT32_MAX;
+    int64_t most = room && out_rows ? room / out_rows : INT32_MAX;
     int64_t splits = choose_splits(device, t.tile_rows, dim,
                                    p->batch * p->kv_heads * t.row_tiles, steps, most);
     int64_t of_one = ceil_div(steps > 0 ? steps : 1, splits);
@@ -119,10 +117,9 @@ static hcp_decode_tiling cut(const hcp_device_ref *device, const hcp_attn_proble
     return t;
 }
 
-static int64_t plan_split_rows(const hcp_device_ref *device, const hcp_attn_problem *p)
+static int64_t split_rows(const hcp_attn_problem *p, const hcp_decode_tiling *t)
 {
-    int64_t splits = cut(device, p, p->q_len, p->kv_len, 0).splits;
-    return splits > 1 ? splits * p->batch * p->heads * p->q_len : 0;
+    return t->splits > 1 ? t->splits * p->batch * p->heads * p->q_len : 0;
 }
 
 static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
@@ -139,8 +136,8 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
         answer.supported = 1;
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
                       HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
-        answer.workspace_bytes = plan_split_rows(device, problem) *
-                                 (problem->head_dim + 1) * (int64_t)sizeof(float);
+        answer.workspace_bytes =
+            split_rows(problem, &t) * (problem->head_dim + 1) * (int64_t)sizeof(float);
         answer.tile_q = 1; /* the rows of a tile are queries times heads */
         answer.tile_kv = t.step_keys;
     }
@@ -159,7 +156,8 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
         return HCP_RC_NO_MEMORY;
     plan->problem = *problem;
     plan->device = *device;
-    plan->split_rows = plan_split_rows(device, problem);
+    plan->tiling = cut(device, problem, problem->q_len, problem->kv_len, 0);
+    plan->split_rows = split_rows(problem, &plan->tiling);
     *out = plan;
     return HCP_RC_OK;
 }
@@ -171,9 +169,11 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
     int rc = hcp_cuda_clamp_args(p, args, &a);
     if (rc || p->batch * a.q_len == 0)
         return rc;
+    hcp_decode_tiling t = plan->tiling;
     /* Without room for splits there is one. */
-    int64_t room = plan->split_rows > 0 ? plan->split_rows : 1;
-    hcp_decode_tiling t = cut(&plan->device, p, a.q_len, a.kv_len, room);
+    if (a.q_len != p->q_len || a.kv_len != p->kv_len)
+        t = cut(&plan->device, p, a.q_len, a.kv_len,
+                plan->split_rows > 0 ? plan->split_rows : 1);
     return hcp_cuda_check(hcp_cuda_launch_decode(p, &a, &t, stream),
                           "launch the decode kernel");
 }
@@ -186,10 +186,10 @@ static void plan_destroy(hcp_attn_plan *plan)
 static int describe(const hcp_attn_plan *plan, char *text, size_t text_size)
 {
     const hcp_attn_problem *p = &plan->problem;
-    hcp_decode_tiling t = cut(&plan->device, p, p->q_len, p->kv_len, 0);
+    const hcp_decode_tiling *t = &plan->tiling;
     snprintf(text, text_size, "%s, head dim %lld, %d rows x %d keys, %d splits",
-             hcp_dtype_name(p->dtype), (long long)p->head_dim, t.tile_rows, t.step_keys,
-             t.splits);
+             hcp_dtype_name(p->dtype), (long long)p->head_dim, t->tile_rows, t->step_keys,
+             t->splits);
     return HCP_RC_OK;
 }
 
