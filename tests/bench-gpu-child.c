@@ -14,7 +14,7 @@
 #include "profiler/limiter.h"
 #include "profiler/stats.h"
 
-enum { FEW = 3 }; /* samples of large slow shapes */
+enum { FEW = 4 }; /* samples of large slow shapes, of as many rounds each way */
 
 static int write_row(int fd, const struct bench_row *row)
 {
@@ -64,9 +64,10 @@ int bench_send(struct bench_child *c, size_t shape, size_t lane, struct bench_ro
 
 /* ---- turns ---------------------------------------------------------------- */
 
-/* One turn; the lane is out of the race when it fails. */
-static int turn(struct bench_child *c, size_t lane, double slice_s, int keep,
-                struct hcp_err *err)
+/* Runs of one lane for slice_s seconds, one at least; the lane is out of the race when it
+ * fails. */
+static int run_lane(struct bench_child *c, size_t lane, double slice_s, int keep,
+                    struct hcp_err *err)
 {
     struct bench_lane *l = &c->lanes[lane];
     double scratch[256], start = hcp_now_s();
@@ -77,10 +78,7 @@ static int turn(struct bench_child *c, size_t lane, double slice_s, int keep,
         want = 1;
     if (want > room)
         return HCP_OK;
-    c->job->at->lane = (int32_t)lane;
-    bench_watch_lane(c->watch, (int)lane);
     int rc = l->take(l->ctx, want, keep ? l->ms + l->n : scratch, err);
-    bench_watch_lane(c->watch, -1);
     if (rc != HCP_OK) {
         snprintf(l->why, sizeof l->why, "%.299s", err->text);
         l->timed = 0;
@@ -92,11 +90,32 @@ static int turn(struct bench_child *c, size_t lane, double slice_s, int keep,
     return HCP_OK;
 }
 
+/* A turn begins with runs that do not count: under the power limit the clock that it
+ * finds is what the kernel before it left. Runs that are long themselves do without. */
+static int turn(struct bench_child *c, size_t lane, double slice_s, int keep,
+                struct hcp_err *err)
+{
+    struct bench_lane *l = &c->lanes[lane];
+    double lead_s = slice_s / 4;
+    int rc = HCP_OK;
+
+    c->job->at->lane = (int32_t)lane;
+    if (keep && l->sample_s < lead_s)
+        rc = run_lane(c, lane, lead_s, 0, err);
+    bench_watch_lane(c->watch, (int)lane);
+    if (rc == HCP_OK && l->timed)
+        rc = run_lane(c, lane, slice_s, keep, err);
+    bench_watch_lane(c->watch, -1);
+    return rc;
+}
+
+/* There and back, so that no kernel always follows the same one: behind one that draws
+ * less power it would find a higher clock each time. */
 static int round_of_turns(struct bench_child *c, int number, double slice_s, int keep,
                           struct hcp_err *err)
 {
     for (size_t i = 0; i < c->n_lanes; i++) {
-        size_t lane = (i + (size_t)number) % c->n_lanes; /* each follows each */
+        size_t lane = number % 2 ? c->n_lanes - 1 - i : i;
         int rc = c->lanes[lane].timed ? turn(c, lane, slice_s, keep, err) : HCP_OK;
 
         if (rc != HCP_OK)
@@ -119,7 +138,7 @@ int bench_take_turns(struct bench_child *c, struct hcp_err *err)
 {
     const struct bench_options *o = c->job->options;
     double warm_s = c->warm ? 0.1 : 1, start = hcp_now_s();
-    int rounds = (int)ceil(o->time_s / o->slice_s), rc = HCP_OK;
+    int rounds = 2 * (int)ceil(o->time_s / o->slice_s / 2), rc = HCP_OK;
 
     for (size_t i = 0; i < c->n_lanes; i++) {
         c->lanes[i].n = 0;
@@ -129,8 +148,8 @@ int bench_take_turns(struct bench_child *c, struct hcp_err *err)
         rc = round_of_turns(c, i, 0.02, 0, err);
     c->warm = 1;
     bench_watch_reset(c->watch);
-    for (int i = 0;
-         rc == HCP_OK && (i < rounds || fewest_samples(c) < FEW) && !hcp_device_cancel;
+    for (int i = 0; rc == HCP_OK && (i < rounds || fewest_samples(c) < FEW || i % 2) &&
+                    !hcp_device_cancel;
          i++)
         rc = round_of_turns(c, i, o->slice_s, 1, err);
     return rc;
