@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches of "cuda-reference" and "cuda-decode" without a GPU: the linker puts what is
- * here in the place of the runtime's entry points for a kernel's limit of dynamic shared
- * memory and its launch. As in CUDA, the limit belongs to the kernel, whichever thread
- * sets it.
+ * Launches of "cuda-reference", "cuda-mma" and "cuda-decode" without a GPU: the linker
+ * puts what is here in the place of the runtime's entry points for a kernel's limit of
+ * dynamic shared memory and its launch. As in CUDA, the limit belongs to the kernel,
+ * whichever thread sets it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,8 +42,10 @@ static struct kernel *kernel_of(const void *function)
     return &kernels[i];
 }
 
-static cudaError_t fake_launch(const void *function, size_t shared)
+static cudaError_t fake_launch(const void *function, int64_t grid, size_t shared)
 {
+    if (launches < 2)
+        blocks[launches] = grid;
     launches++;
     most_shared = shared > most_shared ? shared : most_shared;
     return last_error =
@@ -79,8 +81,8 @@ cudaError_t __wrap___cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block,
 cudaError_t __wrap___cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block,
                                       void **args, size_t shared, cudaStream_t stream)
 {
-    (void)grid, (void)block, (void)args, (void)stream;
-    return fake_launch(kernel, shared);
+    (void)block, (void)args, (void)stream;
+    return fake_launch(kernel, grid.x, shared);
 }
 
 cudaError_t __wrap_cudaLaunchKernel(const void *function, dim3 grid, dim3 block,
@@ -88,8 +90,8 @@ cudaError_t __wrap_cudaLaunchKernel(const void *function, dim3 grid, dim3 block,
 cudaError_t __wrap_cudaLaunchKernel(const void *function, dim3 grid, dim3 block,
                                     void **args, size_t shared, cudaStream_t stream)
 {
-    (void)grid, (void)block, (void)args, (void)stream;
-    return fake_launch(function, shared);
+    (void)block, (void)args, (void)stream;
+    return fake_launch(function, grid.x, shared);
 }
 
 cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
@@ -99,9 +101,7 @@ cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
 {
     (void)args;
     assert_true(config->gridDim.x >= 1 && config->gridDim.y == 1);
-    if (launches < 2)
-        blocks[launches] = config->gridDim.x;
-    return fake_launch(function, config->dynamicSmemBytes);
+    return fake_launch(function, config->gridDim.x, config->dynamicSmemBytes);
 }
 
 cudaError_t __wrap_cudaPeekAtLastError(void);
@@ -215,6 +215,40 @@ static void check_decode(const hcp_device_ref *gpu, const hcp_attn_problem *p,
     }
 }
 
+/* A block per tile of rows and head, none for no rows, in the memory of any GPU. */
+static void test_mma_covers_the_rows(void **state)
+{
+    static const int64_t lengths[] = {0, 1, 63, 64, 65, 127, 128, 129, 1000, 4097};
+    const hcp_provider *provider = hcp_provider_cuda_mma();
+    const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 8, 6, 84};
+    (void)state;
+    for (int n = 0; n < 2 * 3 * 10; n++) {
+        hcp_attn_problem p = {.size = sizeof p,
+                              .batch = 2,
+                              .q_len = lengths[n / 6],
+                              .kv_len = lengths[9 - n / 6],
+                              .heads = 28,
+                              .kv_heads = 4,
+                              .head_dim = 64 << n % 3,
+                              .dtype = n / 3 % 2 ? HCP_FP16 : HCP_BF16,
+                              .out_dtype = HCP_FP32,
+                              .scale = 0.0625};
+        const hcp_attn_args args = {
+            .size = sizeof args, .q_len = p.q_len, .kv_len = p.kv_len};
+        hcp_attn_support s = {.size = sizeof s};
+        hcp_attn_plan *plan = NULL;
+        fresh(NULL);
+        hcp_problem_set_dense_strides(&p);
+        assert_int_equal(provider->query(&gpu, &p, &s), HCP_RC_OK);
+        assert_int_equal(provider->plan_create(&gpu, &p, &plan), HCP_RC_OK);
+        assert_int_equal(provider->run(plan, &args, NULL), HCP_RC_OK);
+        provider->plan_destroy(plan);
+        assert_int_equal(launches, p.q_len > 0);
+        if (launches)
+            assert_int_equal(blocks[0], 56 * ((p.q_len + s.tile_q - 1) / s.tile_q));
+    }
+}
+
 static void test_decode_splits_fit_their_workspace(void **state)
 {
     static const int64_t heads[][2] = {{8, 8},  {8, 1},  {28, 4},
@@ -278,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_every_head_dim_gets_its_shared_memory, fresh),
         cmocka_unit_test_setup(test_plans_of_other_threads_take_no_shared_memory, fresh),
+        cmocka_unit_test_setup(test_mma_covers_the_rows, fresh),
         cmocka_unit_test_setup(test_decode_splits_fit_their_workspace, fresh),
         cmocka_unit_test_setup(test_decode_takes_sixteen_queries_at_most, fresh),
     };
