@@ -131,11 +131,13 @@ static int plan_added(struct hcp_bench *b, struct hcp_bench_plan *plan,
     int64_t rows = p->batch * p->heads * p->q_len;
     plan->lse_at = round_up(rows * p->head_dim * 4, 256);
     plan->job_bytes = plan->lse_at + round_up(rows * 4, 256);
-    plan->jobs = b->cold_bytes / plan->job_bytes + 1;
-    plan->sets = (b->cold_bytes + plan->set_bytes - 1) / plan->set_bytes;
+    /* One count for inputs and state: a graph that goes round the one goes round the
+     * other, and its first runs find neither in the cache. */
+    int64_t bytes = plan->job_bytes + plan->set_bytes;
+    plan->sets = (b->cold_bytes + bytes - 1) / bytes;
     if (plan->sets < 1)
         plan->sets = 1;
-    return hcp_bench_grow_state(b, plan->jobs * plan->job_bytes, err);
+    return hcp_bench_grow_state(b, plan->sets * plan->job_bytes, err);
 }
 
 int hcp_bench_plan_finish(struct hcp_bench *bench, struct hcp_bench_plan *plan,

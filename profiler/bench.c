@@ -279,9 +279,8 @@ int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
 {
     if (plan->finish && !plan->without)
         return hcp_bench_run_finish(bench, plan);
-    uint64_t turn = bench->turn++;
-    const char *set =
-        bench->pool + (int64_t)(turn % (uint64_t)plan->sets) * plan->set_bytes;
+    int64_t turn = (int64_t)(bench->turn++ % (uint64_t)plan->sets);
+    const char *set = bench->pool + turn * plan->set_bytes;
     hcp_attn_args args = {.size = sizeof args,
                           .q = set,
                           .k = set + plan->k_at,
@@ -293,8 +292,7 @@ int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
                           .kv_len = plan->problem.kv_len,
                           .diag = plan->problem.diag};
     if (plan->without) {
-        char *state = (char *)bench->state +
-                      (int64_t)(turn % (uint64_t)plan->jobs) * plan->job_bytes;
+        char *state = (char *)bench->state + turn * plan->job_bytes;
         args.o = state;
         args.lse = (void *)(state + plan->lse_at);
     }

@@ -16,7 +16,6 @@ struct hcp_bench_plan {
     int finish;        /* hcp_finish_kind: the pass alone, or what `without` says */
     hcp_finish job;    /* as hcp_attention issues it, but for the pointers */
     int64_t job_bytes; /* one set of its fp32 data in the bench's state, O first */
-    int64_t jobs; /* with `without`: sets of the state, apart from those of the pool */
     int64_t lse_at, lse_part_at;
     int64_t part_at; /* partial O in that set; -1: it has set_bytes of the pool */
     hcp_attn_problem problem;

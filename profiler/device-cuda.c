@@ -302,15 +302,9 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
     strcpy(facts->method, d->timer.n_graphs > 0 ? "graph" : "event");
     strcpy(facts->stop_reason, s.stop_reason);
     facts->n = s.n;
-    if (d->plan->without) {
-        /* A thousandth is less than the two medians can tell. */
-        for (int i = 0; i < s.n; i++)
-            s.ms[i] = fmax(s.ms[i] - without_ms, 1e-3 * without_ms);
-        size_t n = strlen(facts->note);
-        snprintf(facts->note + n, sizeof facts->note - n,
-                 "%saccumulating, beyond the %.5g ms of storing", n ? "; " : "",
-                 without_ms);
-    }
+    /* A thousandth is less than the two medians can tell. */
+    for (int i = 0; d->plan->without && i < s.n; i++)
+        s.ms[i] = fmax(s.ms[i] - without_ms, 1e-3 * without_ms);
     hcp_stats_summary(s.ms, s.n, &stats);
     fill_clocks(&before, &after, &s, stats.median, facts);
     if (d->cupti && !d->plan->without)
