@@ -46,10 +46,9 @@ int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
 {
     static const hcp_provider_ctor builtins[] = {
         hcp_provider_cudnn,
-        /* kernels of our own for a compute capability go here */
+        hcp_provider_cuda_decode, /* refuses more than a few queries */
         hcp_provider_cuda_wgmma,
         hcp_provider_cuda_mma,
-        hcp_provider_cuda_decode,
         hcp_provider_cuda_reference,
         hcp_provider_cpu,
     };

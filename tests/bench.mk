@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kernels side by side on a GPU: `make bench-gpu ARGS=--quick` is a sample.
+EXTRA_DIST += kernels/h200-bench.md
 if HAVE_CUDA
 EXTRA_PROGRAMS += tests/bench-gpu
 CLEANFILES += tests/bench-gpu

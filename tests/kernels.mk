@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 kernel_tests = tests/test-geometry tests/test-merge tests/test-runtime tests/test-kernels \
 	tests/test-conformance \
-	tests/test-attention tests/test-plugin
+	tests/test-attention tests/test-plugin tests/test-preference
 if HAVE_CMOCKA
 check_PROGRAMS += $(kernel_tests)
 TESTS += $(kernel_tests)
@@ -38,6 +38,10 @@ tests_test_kernels_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wr
 tests_test_plugin_SOURCES = tests/test-plugin.c
 tests_test_plugin_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plugin_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS)
+
+tests_test_preference_SOURCES = tests/test-preference.c
+tests_test_preference_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_preference_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS)
 
 # Plug-ins see the header where it is installed, and nothing else of ours.
 # -rpath makes libtool build a shared object although it is not installed.
