@@ -7,7 +7,7 @@ kernels_libhcpcuda_a_SOURCES = \
 	kernels/cuda.h kernels/cuda-internal.h kernels/cuda-device.c kernels/runtime-cuda.c \
 	kernels/cuda-shape.c kernels/cuda-shape.h \
 	kernels/prefill-sm90.c kernels/prefill-sm90.h kernels/prefill-sm90.cu \
-	kernels/sm90-ptx.cuh kernels/sm90-wgmma.cuh \
+	kernels/sm90-ptx.cuh kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh \
 	kernels/prefill-sm80.c kernels/prefill-sm80.h kernels/prefill-sm80.cu \
 	kernels/sm80-ptx.cuh \
 	kernels/cuda-reference.c kernels/reference.cu kernels/merge.cu kernels/dtype.cuh \
@@ -25,6 +25,6 @@ kernels/prefill-sm80.o: kernels/prefill-sm80.h kernels/sm80-ptx.cuh kernels/prov
 # Hopper's own instructions: this one architecture, whatever the others are built for.
 kernels/prefill-sm90.o: CUDA_GENCODE = -gencode=arch=compute_90a,code=sm_90a
 kernels/prefill-sm90.o: kernels/prefill-sm90.h kernels/sm90-ptx.cuh \
-	kernels/sm90-wgmma.cuh kernels/cuda-internal.h kernels/provider.h
+	kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh kernels/provider.h
 endif
 CLEANFILES += kernels/*.ptxas profiler/*.ptxas

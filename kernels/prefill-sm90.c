@@ -16,6 +16,9 @@
 /* int32 tile numbers and row + diagonal, with room for what a grid counts beyond. */
 static const int64_t MAX_COUNT = INT32_MAX - (1 << 16);
 
+/* Rows of the smallest tile of any kernel. */
+enum { MIN_TILE_Q = 128 };
+
 /* TMA strides: below 2^40 bytes. */
 static const int64_t MAX_STRIDE_BYTES = (int64_t)1 << 40;
 
@@ -61,12 +64,16 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
         return "a stride is 0 or not below 2^40 bytes";
     if (p->q_len + p->kv_len > MAX_COUNT)
         return "q_len + kv_len is over 2^31";
-    const int64_t tile_q = hcp_cuda_prefill_sm90_tile(p).q;
-    if (__builtin_mul_overflow(p->batch * p->heads, (p->q_len + tile_q - 1) / tile_q,
-                               &tiles) ||
+    if (__builtin_mul_overflow(p->batch * p->heads,
+                               (p->q_len + MIN_TILE_Q - 1) / MIN_TILE_Q, &tiles) ||
         tiles > MAX_COUNT)
         return "over 2^31 tiles of query rows";
     return NULL;
+}
+
+static int sm_count_of(const hcp_device_ref *device)
+{
+    return device->sm_count > 0 ? device->sm_count : 1;
 }
 
 static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
@@ -79,7 +86,8 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
     if (why) {
         snprintf(answer.reason, sizeof answer.reason, "%s", why);
     } else {
-        const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(problem);
+        const hcp_sm90_tile tile =
+            hcp_cuda_prefill_sm90_tile(problem, sm_count_of(device));
         answer.supported = 1;
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
                       HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
@@ -118,7 +126,7 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
     *plan = (hcp_attn_plan){
         .problem = *problem,
         .encode = (PFN_cuTensorMapEncodeTiled_v12000)encode,
-        .sm_count = device->sm_count > 0 ? device->sm_count : 1,
+        .sm_count = sm_count_of(device),
     };
     *out = plan;
     return HCP_RC_OK;
@@ -169,7 +177,7 @@ static void schedule(hcp_sm90_prefill *job, int64_t head_dim, int32_t tile_q)
 static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
 {
     const hcp_attn_problem *p = &plan->problem;
-    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(p);
+    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(p, plan->sm_count);
     hcp_sm90_prefill job = {0};
     hcp_attn_args a;
     int rc = hcp_cuda_clamp_args(p, args, &a);
@@ -211,7 +219,7 @@ static void plan_destroy(hcp_attn_plan *plan)
 
 static int describe(const hcp_attn_plan *plan, char *text, size_t text_size)
 {
-    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&plan->problem);
+    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&plan->problem, plan->sm_count);
     snprintf(text, text_size, "wgmma, %d rows x %d keys a tile, %d SMs", (int)tile.q,
              (int)tile.kv, plan->sm_count);
     return HCP_RC_OK;

@@ -32,14 +32,15 @@ typedef struct hcp_sm90_prefill {
     int32_t section; /* KV heads, of all batches in a row, that are worked on together */
 } hcp_sm90_prefill;
 
-/* Rows and keys of the tiles that serve the problem's head dim and mask. */
+/* Rows and keys of the tiles of the kernel that serves the problem on so many SMs: by
+ * its head dim, and at 128 by how well the larger of two tiles divides its lengths. */
 typedef struct hcp_sm90_tile {
     int32_t q, kv;
 } hcp_sm90_tile;
-hcp_sm90_tile hcp_cuda_prefill_sm90_tile(const hcp_attn_problem *problem);
+hcp_sm90_tile hcp_cuda_prefill_sm90_tile(const hcp_attn_problem *problem, int sm_count);
 
-/* Zeroes the counter on stream and launches the problem's kernel on at most sm_count
- * blocks. There is at least one tile. Returns a cudaError_t. */
+/* Zeroes the counter on stream and launches that kernel on at most sm_count blocks. There
+ * is at least one tile. Returns a cudaError_t. */
 int hcp_cuda_launch_prefill_sm90(const hcp_attn_problem *problem,
                                  const hcp_sm90_prefill *job, int sm_count, void *stream);
 

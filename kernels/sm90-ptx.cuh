@@ -141,12 +141,23 @@ template <int N> __device__ inline void pin(uint32_t (&x)[N])
 /* Matrix descriptor of an operand in shared memory with 128-byte swizzle: atoms of 8 rows
  * of 128 bytes, 1024-byte aligned. stride: bytes from one atom to the next one along
  * the 8-row axis. leading: bytes between atoms along the axis of 128 bytes; only where
- * that is M or N ("MN-major", transposed) and an instruction spans several. */
-__device__ inline uint64_t descriptor(uint32_t address, uint32_t leading, uint32_t stride)
-{
-    return (uint64_t)1 << 62 | (uint64_t)(stride >> 4) << 32 |
-           (uint64_t)(leading >> 4) << 16 | (address & 0x3ffff) >> 4;
-}
+ * that is M or N ("MN-major", transposed) and an instruction spans several. In halves,
+ * so that moving it is one addition. */
+struct descriptor {
+    uint32_t low, high;
+
+    __device__ inline descriptor(uint32_t address, uint32_t leading, uint32_t stride)
+        : low((leading >> 4) << 16 | (address & 0x3ffff) >> 4),
+          high((uint32_t)1 << 30 | stride >> 4)
+    {
+    }
+
+    /* The operand `bytes` further on: multiples of 16, inside of shared memory. */
+    __device__ inline uint64_t at(uint32_t bytes) const
+    {
+        return (uint64_t)high << 32 | (low + (bytes >> 4));
+    }
+};
 
 __device__ inline float exp2_fast(float x)
 {

@@ -299,6 +299,40 @@ static void test_sections(void **state)
     hcp_provider_cuda_wgmma()->plan_destroy(plan);
 }
 
+static int64_t tile_q(int64_t q_len, int64_t kv_len, int causal, int sms)
+{
+    hcp_device_ref device = h200;
+    hcp_attn_problem p = good();
+    hcp_attn_support s = {.size = sizeof s};
+    device.sm_count = sms;
+    p.batch = 1;
+    p.heads = 32;
+    p.kv_heads = 8;
+    p.q_len = q_len;
+    p.kv_len = kv_len;
+    p.causal = causal;
+    p.diag = 0;
+    hcp_problem_set_dense_strides(&p);
+    assert_int_equal(hcp_provider_cuda_wgmma()->query(&device, &p, &s), HCP_RC_OK);
+    assert_int_equal(s.supported, 1);
+    return s.tile_q;
+}
+
+/* The larger tile wherever it does not leave SMs idle in the last wave. */
+static void test_tile_choice(void **state)
+{
+    (void)state;
+    assert_int_equal(tile_q(65536, 65536, 0, 132), 192);
+    assert_int_equal(tile_q(16384, 16384, 1, 132), 192);
+    assert_int_equal(tile_q(6016, 59520, 0, 132), 192);
+    assert_int_equal(tile_q(1024, 4096, 0, 132), 128); /* 1.5 waves or 1.9 */
+    assert_int_equal(tile_q(1024, 1024, 1, 132), 128);
+    assert_int_equal(tile_q(8192, 8192, 0, 12), 192);
+    assert_int_equal(tile_q(1, 65536, 0, 132), 128); /* one tile a head either way */
+    /* A mask that hides nothing is none. */
+    assert_int_equal(tile_q(1024, 1, 1, 132), tile_q(1024, 1, 0, 132));
+}
+
 static void test_short_runs(void **state)
 {
     hcp_attn_problem p = good();
@@ -386,6 +420,7 @@ int main(void)
         cmocka_unit_test_setup(test_takes, reset),
         cmocka_unit_test_setup(test_maps_and_job, reset),
         cmocka_unit_test_setup(test_sections, reset),
+        cmocka_unit_test_setup(test_tile_choice, reset),
         cmocka_unit_test_setup(test_short_runs, reset),
         cmocka_unit_test_setup(test_arguments, reset),
         cmocka_unit_test_setup(test_old_driver, reset),
