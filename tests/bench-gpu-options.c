@@ -68,11 +68,12 @@ static int set_limits(const char *list, struct bench_options *o, struct hcp_err 
         return HCP_OK;
     }
     for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        char kind[8], *limit = o->limits[o->n_limits];
+        char kind[8];
         int32_t value;
 
         if (o->n_limits == MOST)
             return hcp_fail(err, HCP_USAGE, "--limits: more than %d", MOST);
+        char *limit = o->limits[o->n_limits];
         snprintf(limit, sizeof *o->limits, "%.*s", (int)strcspn(at, ","), at);
         int rc = hcp_parse_limit(limit, kind, &value, err);
         if (rc != HCP_OK)
