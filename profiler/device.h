@@ -17,7 +17,7 @@
 struct hcp_device_config {
     char spec[1024];   /* "cuda:0" "cpu" "recorded:FILE" "synthetic:SPEC" */
     char limit[32];    /* "mps:10" "cpu:50"; "" = whole device */
-    char provider[32]; /* "" = first that supports the shape */
+    char provider[32]; /* "" = preferred for shape and phase */
     char plugin[1024]; /* "" = none */
     char dtype[8];
     char phase[8]; /* "decode": a kernel for few queries; else for prefill */
