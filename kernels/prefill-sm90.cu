@@ -15,12 +15,14 @@
  * Tensor cores and exponentials are both busy only if somebody multiplies while somebody
  * else takes exponentials:
  *
- *   inside a warpgroup   S of a step is issued before P V of the step before and waited
- *                        for first, so that its softmax runs under that P V;
  *   between warpgroups   one's softmax runs under the others' products. Named barriers
  *                        that let them issue these in turn (IN_TURN) keep them apart;
  *                        without, they find their ways apart by themselves. Which is
- *                        faster is a matter of measurement: see the table at the end.
+ *                        faster is a matter of measurement: see the table at the end;
+ *   inside a warpgroup   S of a step is issued before P V of the step before and waited
+ *                        for first, so that its softmax may run under that P V. It does
+ *                        not in what was measured: ptxas of CUDA 13.0 schedules the wait
+ *                        for P V before the exponentials.
  *
  * Keys are walked from the last tile to the first: what needs a mask (the end of the
  * keys, the diagonal) comes first. Mask and way of storing are run-time branches, alike
@@ -232,7 +234,7 @@ template <typename C> struct math {
         if (j >= whole)
             mask(s, first_row, j);
         softmax(s);
-        pin(s); /* without these two the compiler waits first */
+        pin(s); /* the softmax is before the wait in PTX at least */
         pin(sum);
         wgmma_wait<0>();
         pin(o);
