@@ -302,9 +302,11 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
     strcpy(facts->method, d->timer.n_graphs > 0 ? "graph" : "event");
     strcpy(facts->stop_reason, s.stop_reason);
     facts->n = s.n;
-    /* A thousandth is less than the two medians can tell. */
+    /* Not below what the two medians can tell: the line that is fitted over the lengths
+     * weighs relative errors, so that one of nearly 0 would outweigh all others. */
+    double least_ms = fmax(rule.noise, 1e-3) * without_ms;
     for (int i = 0; d->plan->without && i < s.n; i++)
-        s.ms[i] = fmax(s.ms[i] - without_ms, 1e-3 * without_ms);
+        s.ms[i] = fmax(s.ms[i] - without_ms, least_ms);
     hcp_stats_summary(s.ms, s.n, &stats);
     fill_clocks(&before, &after, &s, stats.median, facts);
     if (d->cupti && !d->plan->without)
