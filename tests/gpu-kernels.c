@@ -249,6 +249,68 @@ static void ring(const hcp_provider *provider, const hcp_provider *truth, int ca
     free_sequence(&s);
 }
 
+/* The last queries of a sequence against its keys in uneven blocks, the last block
+ * first, as decoding in a ring would: for providers that take few queries only. */
+static void decode_ring(const hcp_provider *provider, const hcp_provider *truth,
+                        int causal, int64_t unit)
+{
+    const int64_t share[] = {7 * unit + 3, 0, 43 * unit, 16, 20 * unit + 77};
+    enum { BLOCKS = sizeof share / sizeof *share, ROWS = 16 };
+    int64_t len = 0, heads = 8, d = 128;
+    for (int r = 0; r < BLOCKS; r++)
+        len += share[r];
+    struct sequence s = make_sequence(len, heads, 2, d, causal);
+    const int64_t n = heads * len * d, first = len - ROWS;
+    must(rt->fill(s.lse, 0xff, 4 * heads * ROWS, NULL), "poison L");
+    for (int64_t to = len, r = BLOCKS - 1; r >= 0; to -= share[r--])
+        step(&s, provider, first, ROWS, to - share[r], share[r], r < BLOCKS - 1, s.lse,
+             ROWS);
+    float *o = fetch(s.o, n), *l = fetch(s.lse, heads * ROWS);
+    step(&s, truth, first, ROWS, 0, len, 0, s.lse, ROWS);
+    float *o_true = fetch(s.o, n), *l_true = fetch(s.lse, heads * ROWS);
+
+    double diff = 0, norm = 0, worst_l = 0;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = (h * len + first) * d; i < (h + 1) * len * d; i++) {
+            diff += ((double)o[i] - o_true[i]) * ((double)o[i] - o_true[i]);
+            norm += (double)o_true[i] * o_true[i];
+        }
+    for (int64_t i = 0; i < heads * ROWS; i++) {
+        double e =
+            fabs((double)l[i] - l_true[i]) / (1e-4 + 1e-5 * fabs((double)l_true[i]));
+        worst_l = e <= worst_l ? worst_l : e; /* takes NaN */
+    }
+    ok(sqrt(diff / norm) <= 4e-3 && worst_l <= 1,
+       "%s: %s, %d queries against %lld keys in %d uneven blocks: O %.2e, L %.3f of its "
+       "bound",
+       provider->name, causal ? "causal" : "full", ROWS, (long long)len, BLOCKS,
+       sqrt(diff / norm), worst_l);
+    free(o);
+    free(l);
+    free(o_true);
+    free(l_true);
+    free_sequence(&s);
+}
+
+/* Whether the provider takes shards of this many tokens. */
+static int takes(const hcp_provider *provider, int64_t tokens)
+{
+    hcp_attn_support support = {.size = sizeof support};
+    hcp_attn_problem p = {.size = sizeof p,
+                          .batch = 1,
+                          .q_len = tokens,
+                          .kv_len = tokens,
+                          .heads = 8,
+                          .kv_heads = 2,
+                          .head_dim = 128,
+                          .dtype = HCP_BF16,
+                          .out_dtype = HCP_FP32,
+                          .scale = 0.088};
+    hcp_problem_set_dense_strides(&p);
+    must(hcp_attention_probe(provider, &gpu, &p, &support), "query");
+    return support.supported;
+}
+
 /* What a sweep pays a cell: plans of one kernel family, each destroyed before the
  * next. Compiling once must serve all lengths. */
 static void plan_time(const hcp_provider *provider)
@@ -390,8 +452,12 @@ static void check(const hcp_provider *provider, const hcp_provider *reference,
         return;
     }
     conform(provider, level);
-    for (int form = 0; form < 4; form++)
-        ring(provider, reference, form & 1, form >> 1, sanitize ? 16 : 448);
+    const int64_t unit = sanitize ? 16 : 448;
+    const int prefill = takes(provider, 1000);
+    for (int form = 0; form < 4 && prefill; form++)
+        ring(provider, reference, form & 1, form >> 1, unit);
+    for (int causal = 0; causal < 2; causal++)
+        decode_ring(provider, reference, causal, unit);
     if (sanitize)
         return;
     if (cudnn)
