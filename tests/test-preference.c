@@ -154,7 +154,9 @@ static void measured_comes_first(void **state)
         {HCP_BF16, 128, 1024, "cuda-wgmma"},
         {HCP_FP16, 128, 1024, "cuda-wgmma"},
         {HCP_BF16, 256, 1024, "cuda-wgmma"},
+        {HCP_BF16, 64, 16, "cuda-decode"},
         {HCP_BF16, 128, 1, "cuda-decode"},
+        {HCP_BF16, 256, 1, "cuda-decode"},
     };
     hcp_registry *r = open_fakes(&h200);
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
