@@ -189,16 +189,16 @@ static int run_child(struct bench *b, struct bench_job *job, struct hcp_err *err
     }
     err->text[0] = 0;
     int got = follow(b, job, fds[0], &told, err);
+    int32_t shape = b->at->shape, lane = b->at->lane; /* asked to end, it may move on */
     if (got < 0) /* nothing more is to be expected of it */
         kill(pid, SIGTERM);
     close(fds[0]);
     end_child(pid, how, sizeof how);
     if (hcp_worker_stop)
         return hcp_fail(err, HCP_FAILED, "stopped"), -1;
-    if (b->at->shape >= (int32_t)job->n_shapes)
+    if (shape >= (int32_t)job->n_shapes)
         return 0;
     b->failed = 1;
-    int32_t shape = b->at->shape, lane = b->at->lane;
     if (lane < 0 || lane >= BENCH_LANES) {
         if (!*err->text)
             hcp_fail(err, HCP_FAILED, "the series %s", how);
