@@ -442,8 +442,8 @@ shape shape_of(const hcp_attn_problem *p, const hcp_attn_args *a)
 }
 
 /* All fit into the 99 KB of 8.6 and 8.9. On an H200 the fastest that do, of eight to
- * twelve per head dim (rows of a warp 16 and 32, keys 32 to 128, one and two stages), full
- * and causal together. */
+ * twelve per head dim (rows of a warp 16 and 32, keys 32 to 128, one and two stages),
+ * full and causal together. */
 using config_64 = config<64, 4, 2, 64, 2, 4, 2>;
 using config_128 = config<128, 8, 1, 128, 1, 8, 1>;
 using config_256 = config<256, 4, 1, 48, 1, 0, 2>;
