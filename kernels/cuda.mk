@@ -23,7 +23,7 @@ kernels/decode.o: kernels/decode.h kernels/decode-tile.cuh kernels/dtype.cuh \
 	kernels/sm80-ptx.cuh kernels/provider.h
 kernels/prefill-sm80.o: kernels/prefill-sm80.h kernels/sm80-ptx.cuh kernels/provider.h
 # Hopper's own instructions: this one architecture, whatever the others are built for.
-kernels/prefill-sm90.o: CUDA_GENCODE = -gencode=arch=compute_90a,code=sm_90a
+kernels/prefill-sm90.o: override CUDA_GENCODE = -gencode=arch=compute_90a,code=sm_90a
 kernels/prefill-sm90.o: kernels/prefill-sm90.h kernels/sm90-ptx.cuh \
 	kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh kernels/provider.h
 endif

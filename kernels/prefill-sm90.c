@@ -10,6 +10,7 @@
 
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,6 +38,11 @@ static const char *version(void)
     return "1";
 }
 
+static float scale_log2_of(const hcp_attn_problem *p)
+{
+    return (float)(p->scale * 1.4426950408889634074);
+}
+
 /* A tensor's axis of several needs a stride that TMA can walk. */
 static int walkable(const hcp_attn_problem *p, const int64_t stride[3], int64_t heads,
                     int64_t len)
@@ -56,14 +62,15 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
         return why;
     if (device->cc_major != 9 || device->cc_minor != 0)
         return "built for compute capability 9.0 only";
-    if (!(p->scale > 0))
-        return "the scale is not positive";
+    const float scale_log2 = scale_log2_of(p);
+    if (!(scale_log2 >= FLT_MIN && scale_log2 <= FLT_MAX))
+        return "the scale is not a positive fp32 number";
     if (!walkable(p, p->q_stride, p->heads, p->q_len) ||
         !walkable(p, p->k_stride, p->kv_heads, p->kv_len) ||
         !walkable(p, p->v_stride, p->kv_heads, p->kv_len))
         return "a stride is 0 or not below 2^40 bytes";
     if (p->q_len + p->kv_len > MAX_COUNT)
-        return "q_len + kv_len is over 2^31";
+        return "q_len and kv_len are too long together";
     if (__builtin_mul_overflow(p->batch * p->heads,
                                (p->q_len + MIN_TILE_Q - 1) / MIN_TILE_Q, &tiles) ||
         tiles > MAX_COUNT)
@@ -92,8 +99,12 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
                       HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
         answer.workspace_bytes = sizeof(int32_t); /* the tile counter */
-        answer.tile_q = tile.q;
-        answer.tile_kv = tile.kv;
+        /* At 128 lengths decide which of two, and rows of a profile that name different
+         * tiles would be taken for one kernel's: none is named. */
+        if (problem->head_dim != 128) {
+            answer.tile_q = tile.q;
+            answer.tile_kv = tile.kv;
+        }
     }
     *out = answer;
     return HCP_RC_OK;
@@ -189,9 +200,11 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
         hcp_cuda_note("a tensor is not aligned to 16 bytes, or there is no workspace");
         return HCP_RC_INVALID;
     }
+    /* The encoder wants an address of what is not read either. */
+    const void *k = a.kv_len ? a.k : a.q, *v = a.kv_len ? a.v : a.q;
     if ((rc = encode(plan, &job.q, a.q, p->q_stride, p->heads, a.q_len, tile.q)) ||
-        (rc = encode(plan, &job.k, a.k, p->k_stride, p->kv_heads, a.kv_len, tile.kv)) ||
-        (rc = encode(plan, &job.v, a.v, p->v_stride, p->kv_heads, a.kv_len, tile.kv)))
+        (rc = encode(plan, &job.k, k, p->k_stride, p->kv_heads, a.kv_len, tile.kv)) ||
+        (rc = encode(plan, &job.v, v, p->v_stride, p->kv_heads, a.kv_len, tile.kv)))
         return rc;
     job.o = a.o;
     job.lse = a.lse;
@@ -206,7 +219,7 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
     job.batch = (int32_t)p->batch;
     job.out_fp32 = p->out_dtype == HCP_FP32;
     job.accumulate = p->accumulate;
-    job.scale_log2 = (float)(p->scale * 1.4426950408889634074);
+    job.scale_log2 = scale_log2_of(p);
     schedule(&job, p->head_dim, tile.q);
     return hcp_cuda_check(hcp_cuda_launch_prefill_sm90(p, &job, plan->sm_count, stream),
                           "launch the Hopper attention kernel");

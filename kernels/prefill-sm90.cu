@@ -32,6 +32,9 @@
  * top * scale) with log2(e) in the scale, one multiply-add and one exponential. With LAZY
  * the maximum moves only when it has grown by a factor of over 2^8: weights up to that
  * are as precise as those up to 1, and most steps then need no pass over O.
+ *
+ * Keys past the end are zeros by TMA. V of a key that the diagonal hides has weight 0,
+ * but is in a product where its tile is visited: it has to be finite.
  */
 #include <cuda_runtime.h>
 #include <math.h>
@@ -39,6 +42,10 @@
 #include "kernels/sm90-ptx.cuh"
 #include "kernels/sm90-tiles.cuh"
 #include "kernels/sm90-wgmma.cuh"
+
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#error "compiled for sm_90a alone; see cuda.mk"
+#endif
 
 namespace
 {
@@ -429,7 +436,6 @@ template <typename C>
 __global__ void __launch_bounds__(C::THREADS, 1)
     prefill(const __grid_constant__ hcp_sm90_prefill job)
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ char raw[];
     using L = layout<C>;
     char *aligned = raw + (-(uintptr_t)shared_address(raw) & (ATOM_BYTES - 1));
@@ -457,7 +463,6 @@ __global__ void __launch_bounds__(C::THREADS, 1)
         math<C> work(job, shared, __shfl_sync(ALL, threadIdx.x / GROUP, 0) - 1);
         work.run(slot);
     }
-#endif
 }
 
 struct kernel {
@@ -471,10 +476,10 @@ template <typename C> constexpr kernel entry_of()
 }
 
 /* What was the fastest of its head dim on an H200, full and causal, bf16, 32 heads and 8
- * KV heads of 16K tokens, in one process with the others. Relative to these: at 64 no
- * turns -10 %, LAZY -6 %, two warpgroups -18 %; at 128 turns -2 %, not LAZY -6 %, tiles
- * of 64 keys -2 %, d128_short -8 %; at 256 not LAZY -5 %, 64 keys -13 %, turns no
- * difference. */
+ * KV heads of 16K tokens, in one process with the others. Relative to these, full: at 64
+ * no turns -10 %, LAZY -6 %, two warpgroups -18 %; at 128 turns -2 %, turns and not LAZY
+ * -8 %, turns and tiles of 64 keys -4 %, d128_short -10 %; at 256 (LAZY) 64 keys -13 %.
+ */
 template <typename T> struct kernels {
     static constexpr kernel d64 = entry_of<config<T, 64, 128, 3, 1, 2, true, false>>();
     static constexpr kernel d128 = entry_of<config<T, 128, 80, 3, 2, 2, false, true>>();
@@ -493,8 +498,8 @@ int64_t row_time(const hcp_attn_problem *p, int tile_q, int64_t sms)
     return (masked && tiles > sms ? tiles : waves_tiles) * tile_q;
 }
 
-/* At head dim 128 three warpgroups do 1.1 times as much as two, but larger tiles waste
- * more: 1K queries of 32 heads are 1.5 waves of 192 rows or 1.9 of 128. */
+/* At head dim 128 three warpgroups do 1.1 times as much as two, but their larger tiles
+ * waste more: 1K queries of 32 heads are 1.5 waves of 192 rows or 1.9 of 128. */
 template <typename T> const kernel *choose(const hcp_attn_problem *p, int sms)
 {
     using K = kernels<T>;

@@ -33,7 +33,7 @@ typedef struct hcp_sm90_prefill {
 } hcp_sm90_prefill;
 
 /* Rows and keys of the tiles of the kernel that serves the problem on so many SMs: by
- * its head dim, and at 128 by how well the larger of two tiles divides its lengths. */
+ * its head dim, and at 128 by how well the larger of two tiles fills the SMs. */
 typedef struct hcp_sm90_tile {
     int32_t q, kv;
 } hcp_sm90_tile;

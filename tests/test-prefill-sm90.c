@@ -159,6 +159,10 @@ static void test_refuses(void **state)
     refused(&h200, &p, "scale");
     p.scale = -0.125;
     refused(&h200, &p, "scale");
+    p.scale = 1e-46; /* 0 in fp32 */
+    refused(&h200, &p, "scale");
+    p.scale = 1e39;
+    refused(&h200, &p, "scale");
     p = good();
     p.head_dim = 96; /* checked by cuda-shape.h, asked here */
     refused(&h200, &p, "head dim");
@@ -170,7 +174,7 @@ static void test_refuses(void **state)
     refused(&h200, &p, "stride");
     p = good();
     p.q_len = p.kv_len = (int64_t)1 << 30;
-    refused(&h200, &p, "2^31");
+    refused(&h200, &p, "too long together");
     p = good();
     p.q_len = (int64_t)1 << 29;
     p.heads = p.kv_heads = 1 << 10;
@@ -195,10 +199,13 @@ static void test_takes(void **state)
             assert_int_equal(provider->query(&h200, &p, &s), HCP_RC_OK);
             assert_string_equal(s.reason, "");
             assert_int_equal(s.supported, 1);
-            assert_int_equal(s.tile_q % 64, 0);
-            assert_int_equal(s.tile_kv % 16, 0);
-            assert_true(s.tile_q > 0 && s.tile_q <= 256 && s.tile_kv > 0 &&
-                        s.tile_kv <= 256); /* rows of a TMA box */
+            const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&p, 132);
+            assert_true(tile.q % 64 == 0 && tile.kv % 16 == 0);
+            assert_true(tile.q > 0 && tile.q <= 256 && tile.kv > 0 &&
+                        tile.kv <= 256); /* rows of a TMA box */
+            /* One of two at 128, as lengths are: not told. */
+            assert_int_equal(s.tile_q, d == 128 ? 0 : tile.q);
+            assert_int_equal(s.tile_kv, d == 128 ? 0 : tile.kv);
             assert_true(s.workspace_bytes >= 4);
         }
     }
@@ -243,20 +250,19 @@ static void check_map(int i, const void *data, int64_t tokens, int64_t heads,
 static void test_maps_and_job(void **state)
 {
     hcp_attn_problem p = good();
-    hcp_attn_support s = {.size = sizeof s};
+    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&p, 132);
     (void)state;
     /* Token-major: heads of a token side by side, with a gap after them. */
     p.q_stride[2] = 28 * 128 + 8, p.q_stride[1] = 128, p.q_stride[0] = 2000 * 4000;
     p.v_stride[2] = 4 * 128, p.v_stride[1] = 128, p.v_stride[0] = 4097 * 4 * 128;
-    assert_int_equal(hcp_provider_cuda_wgmma()->query(&h200, &p, &s), HCP_RC_OK);
     hcp_attn_plan *plan = planned(&p);
     hcp_attn_args a = args_of(&p);
     a.kv_len = 300;
     assert_int_equal(run(plan, &a), HCP_RC_OK);
     assert_int_equal(n_maps, 3);
-    check_map(0, a.q, 1000, 28, p.q_stride, (int)s.tile_q);
-    check_map(1, a.k, 300, 4, p.k_stride, (int)s.tile_kv);
-    check_map(2, a.v, 300, 4, p.v_stride, (int)s.tile_kv);
+    check_map(0, a.q, 1000, 28, p.q_stride, (int)tile.q);
+    check_map(1, a.k, 300, 4, p.k_stride, (int)tile.kv);
+    check_map(2, a.v, 300, 4, p.v_stride, (int)tile.kv);
     assert_int_equal(maps[0].type, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
     assert_int_equal(launches, 1);
     assert_int_equal(blocks_at_most, 132);
@@ -271,7 +277,7 @@ static void test_maps_and_job(void **state)
     assert_true(launched.heads == 28 && launched.kv_heads == 4 && launched.batch == 2);
     assert_true(launched.out_fp32 && launched.accumulate);
     assert_true(launched.scale_log2 > 0.18033 && launched.scale_log2 < 0.18034);
-    assert_int_equal(launched.row_blocks, (1000 + s.tile_q - 1) / s.tile_q);
+    assert_int_equal(launched.row_blocks, (1000 + tile.q - 1) / tile.q);
     assert_int_equal(launched.tiles, 2 * 28 * launched.row_blocks);
     assert_int_equal(launched.section, 8); /* all of them fit into the L2 */
     hcp_provider_cuda_wgmma()->plan_destroy(plan);
@@ -301,10 +307,7 @@ static void test_sections(void **state)
 
 static int64_t tile_q(int64_t q_len, int64_t kv_len, int causal, int sms)
 {
-    hcp_device_ref device = h200;
     hcp_attn_problem p = good();
-    hcp_attn_support s = {.size = sizeof s};
-    device.sm_count = sms;
     p.batch = 1;
     p.heads = 32;
     p.kv_heads = 8;
@@ -313,9 +316,7 @@ static int64_t tile_q(int64_t q_len, int64_t kv_len, int causal, int sms)
     p.causal = causal;
     p.diag = 0;
     hcp_problem_set_dense_strides(&p);
-    assert_int_equal(hcp_provider_cuda_wgmma()->query(&device, &p, &s), HCP_RC_OK);
-    assert_int_equal(s.supported, 1);
-    return s.tile_q;
+    return hcp_cuda_prefill_sm90_tile(&p, sms).q;
 }
 
 /* The larger tile wherever it does not leave SMs idle in the last wave. */
@@ -349,7 +350,10 @@ static void test_short_runs(void **state)
     /* No key: the rows are written all the same; a map has no axis of 0. */
     a = args_of(&p);
     a.kv_len = 0;
+    a.k = a.v = NULL;
     assert_int_equal(run(plan, &a), HCP_RC_OK);
+    assert_non_null(maps[1].data);
+    assert_non_null(maps[2].data);
     assert_int_equal(launches, 1);
     assert_int_equal(launched.kv_len, 0);
     assert_int_equal(maps[1].dims[1], 1);
