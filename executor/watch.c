@@ -215,6 +215,9 @@ static _Noreturn void end_by_signal(struct ring_watch *w, int signal)
 {
     char what[200], text[600];
     be_the_one(w);
+    /* At once: a launcher may kill us while we look, and nobody is to blame us then. */
+    if (signal)
+        leave_note(w, BY_SIGNAL, w->rank);
     if (signal != SIGINT) {
         struct cause cause = look_for_a_moment(w);
         if (cause.found)
