@@ -2,6 +2,7 @@
  *
  * What "cuda-mma" answers and refuses before anything is launched; needs no GPU.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,6 +79,11 @@ static void test_refuses(void **state)
     p = good(128);
     p.q_stride[2] += 4;
     refused(p, "16 bytes");
+    p = good(128);
+    p.scale = 1e39;
+    refused(p, "fp32 number");
+    p.scale = NAN;
+    refused(p, "fp32 number");
     /* tiles of a launch are counted in an int */
     p = good(128);
     p.heads = p.kv_heads = 4096;
