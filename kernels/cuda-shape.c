@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda-shape.h"
+#include <float.h>
+#include <math.h>
 #include "kernels/dtype.h"
 #include "kernels/geometry.h"
 
@@ -55,6 +57,8 @@ const char *hcp_cuda_tile_refusal(const hcp_device_ref *device,
         return "a stride is negative or not a multiple of 16 bytes";
     if (__builtin_mul_overflow(p->batch, p->heads, &planes) || planes > HCP_MAX_LEN)
         return "batch x heads is over 2^30";
+    if (!(fabs(p->scale) <= FLT_MAX / 2))
+        return "the scale is not an fp32 number";
     return NULL;
 }
 

@@ -20,7 +20,8 @@ const char *hcp_cuda_refusal(const hcp_device_ref *device, const hcp_attn_proble
 /* Why no tensor-core kernel of ours takes it: hcp_cuda_refusal(), and then Q, K and V
  * other than bf16 and fp16, O neither of their type nor fp32, accumulation into
  * anything but fp32, head dims other than 64, 128 and 256, a stride that is negative or
- * not a multiple of HCP_CUDA_ALIGN bytes, batch * heads over 2^30. */
+ * not a multiple of HCP_CUDA_ALIGN bytes, batch * heads over 2^30, a scale that is not
+ * an fp32 number when multiplied by log2(e), as kernels do. */
 const char *hcp_cuda_tile_refusal(const hcp_device_ref *device,
                                   const hcp_attn_problem *p);
 

@@ -150,8 +150,11 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
                        hcp_attn_plan **out)
 {
     hcp_attn_plan *plan;
-    if (refusal(device, problem))
+    const char *why = refusal(device, problem);
+    if (why) {
+        hcp_cuda_note(why);
         return HCP_RC_UNSUPPORTED;
+    }
     if (!(plan = malloc(sizeof *plan)))
         return HCP_RC_NO_MEMORY;
     plan->problem = *problem;
@@ -166,9 +169,14 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
 {
     const hcp_attn_problem *p = &plan->problem;
     hcp_attn_args a;
-    int rc = hcp_cuda_clamp_args(p, args, &a);
-    if (rc || p->batch * a.q_len == 0)
-        return rc;
+    const int rc = hcp_cuda_clamp_args(p, args, &a);
+    if (rc != HCP_RC_OK || !hcp_cuda_args_aligned(&a)) {
+        hcp_cuda_note("cuda-decode: arguments contradict the plan (lengths, diagonal or "
+                      "16-byte alignment)");
+        return HCP_RC_INVALID;
+    }
+    if (p->batch * a.q_len == 0)
+        return HCP_RC_OK;
     hcp_decode_tiling t = plan->tiling;
     /* Without room for splits there is one. */
     if (a.q_len != p->q_len || a.kv_len != p->kv_len)

@@ -7,8 +7,6 @@
 #include "kernels/cuda-shape.h"
 #include "kernels/registry.h"
 
-#include <float.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,9 +25,6 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
     int64_t tiles;
     if (why)
         return why;
-    /* The kernel's own is log2(e) times this. */
-    if (!(fabs(p->scale) <= FLT_MAX / 2))
-        return "the scale is not an fp32 number";
     tiles = p->q_len / hcp_cuda_sm80_tile(p->head_dim).rows + 1;
     if (__builtin_mul_overflow(tiles, p->batch * p->heads, &tiles) ||
         tiles > HCP_SM80_MAX_TILES)

@@ -307,6 +307,34 @@ static void test_decode_takes_sixteen_queries_at_most(void **state)
     }
 }
 
+/* Loads of 16 bytes from elsewhere would cost the process its device. */
+static void test_decode_refuses_unaligned_tensors(void **state)
+{
+    const hcp_provider *provider = hcp_provider_cuda_decode();
+    const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, 132};
+    hcp_attn_problem p = {.size = sizeof p,
+                          .batch = 1,
+                          .q_len = 1,
+                          .kv_len = 100,
+                          .heads = 8,
+                          .kv_heads = 8,
+                          .head_dim = 128,
+                          .out_dtype = HCP_FP32,
+                          .scale = 1};
+    hcp_attn_args args = {.size = sizeof args, .q_len = 1, .kv_len = 100};
+    hcp_attn_plan *plan = NULL;
+    (void)state;
+    hcp_problem_set_dense_strides(&p);
+    assert_int_equal(provider->plan_create(&gpu, &p, &plan), HCP_RC_OK);
+    args.v = (const void *)8;
+    assert_int_equal(provider->run(plan, &args, NULL), HCP_RC_INVALID);
+    assert_int_equal(launches, 0);
+    args.v = NULL;
+    assert_int_equal(provider->run(plan, &args, NULL), HCP_RC_OK);
+    assert_true(launches > 0);
+    provider->plan_destroy(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +343,7 @@ int main(void)
         cmocka_unit_test_setup(test_mma_covers_the_rows, fresh),
         cmocka_unit_test_setup(test_decode_splits_fit_their_workspace, fresh),
         cmocka_unit_test_setup(test_decode_takes_sixteen_queries_at_most, fresh),
+        cmocka_unit_test_setup(test_decode_refuses_unaligned_tensors, fresh),
     };
     return cmocka_run_group_tests_name("cuda launch", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  *
  * What every provider of CUDA kernels checks alike; needs no GPU.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,6 +55,10 @@ static void test_takes_what_it_should(void **state)
 {
     hcp_attn_problem p = good();
     (void)state;
+    assert_null(hcp_cuda_tile_refusal(&a100, &p));
+    p.scale = -1e38;
+    assert_null(hcp_cuda_tile_refusal(&a100, &p));
+    p.scale = 0;
     assert_null(hcp_cuda_tile_refusal(&a100, &p));
     p.dtype = HCP_FP16;
     for (int64_t d = 64; d <= 256; d *= 2) {
@@ -141,6 +146,11 @@ static void test_tiles_refuse_with_the_reason(void **state)
             assert_null(hcp_cuda_tile_refusal(&a100, &p));
             strides[t][i] = was;
         }
+    p.scale = -2e38;
+    tile_refused(&p, "fp32 number");
+    p.scale = NAN;
+    tile_refused(&p, "fp32 number");
+    p = good();
     p.heads = (int64_t)1 << 40;
     tile_refused(&p, "batch x heads");
     p.batch = (int64_t)1 << 30;
