@@ -164,10 +164,10 @@ static void attend_row(const hcp_attn_problem *p, const hcp_attn_args *a, int64_
             sum[d] += weight * row[d];
     }
     /* Only the head_dim elements of the row are written: what lies between rows is the
-     * caller's. A row that has seen nothing is (0, -inf). */
+     * caller's. A row that has seen nothing is (0, -inf); one that has seen NaN is NaN. */
     for (int64_t d = 0; d < dim; d++)
-        o[d] = total > 0 ? sum[d] / total : 0;
-    *lse = total > 0 ? top + logf(total) : -INFINITY;
+        o[d] = total == 0 ? 0 : sum[d] / total;
+    *lse = total == 0 ? -INFINITY : top + logf(total);
 }
 
 /* May be called by many threads at a time, with different plans: no globals. Allocates
