@@ -164,7 +164,7 @@ static void attend_row(const hcp_attn_problem *p, const hcp_attn_args *a, int64_
             sum[d] += weight * row[d];
     }
     /* Only the head_dim elements of the row are written: what lies between rows is the
-     * caller's. A row that has seen nothing is (0, -inf); one that has seen NaN is NaN. */
+     * caller's. A row that has seen nothing is (0, -inf); with a NaN it is NaN. */
     for (int64_t d = 0; d < dim; d++)
         o[d] = total == 0 ? 0 : sum[d] / total;
     *lse = total == 0 ? -INFINITY : top + logf(total);
