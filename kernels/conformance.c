@@ -14,14 +14,15 @@
 #include "kernels/conformance-case.h"
 
 static const int64_t lengths[] = {0, 1, 2, 63, 64, 65, 127, 129, 1000, 4097};
-static const int64_t head_counts[][2] = {{8, 8}, {8, 1}, {28, 4}, {12, 2}, {64, 8}};
+static const int64_t head_counts[][2] = {{8, 8},  {8, 1},  {28, 4},
+                                         {12, 2}, {64, 8}, {64, 2}};
 static const int64_t head_dims[] = {64, 128, 256};
 enum {
     N_LENGTHS = sizeof lengths / sizeof *lengths,
     N_SHORT = 8 /* up to 129 */,
     N_DIAGS = 10,
-    N_HEADS = 5,
-    SAMPLE = 4 /* one in so many diagonals */
+    N_HEADS = 5,  /* the last is of decode_cases alone */
+    SAMPLE = 4    /* one in so many diagonals */
 };
 
 /* Multiply-adds of one run that a case may cost: 4097 x 4097, 8 heads of 64; and
@@ -348,6 +349,8 @@ static const decode_case decode_cases[] = {
     {0, 0, 2, 16, 3000, -5, 1, 0, LAYOUT_DENSE}, /* the first five rows see none */
     {4, 0, 1, 16, 8193, -15, 1, 1, LAYOUT_DENSE},
     {2, 2, 2, 7, 2048, 0, 0, 0, LAYOUT_DENSE},
+    {5, 1, 1, 16, 4097, 4081, 1, 1, LAYOUT_DENSE}, /* over 128 rows a KV head */
+    {5, 0, 1, 9, 3000, 100, 1, 0, LAYOUT_PADDED},
 };
 enum { N_DECODE = sizeof decode_cases / sizeof *decode_cases, N_QUICK_DECODE = 3 };
 
