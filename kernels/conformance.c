@@ -21,8 +21,8 @@ enum {
     N_LENGTHS = sizeof lengths / sizeof *lengths,
     N_SHORT = 8 /* up to 129 */,
     N_DIAGS = 10,
-    N_HEADS = 5,  /* the last is of decode_cases alone */
-    SAMPLE = 4    /* one in so many diagonals */
+    N_HEADS = 5, /* the last is of decode_cases alone */
+    SAMPLE = 4   /* one in so many diagonals */
 };
 
 /* Multiply-adds of one run that a case may cost: 4097 x 4097, 8 heads of 64; and
