@@ -42,6 +42,14 @@ start() { # start N COMMAND...: in the background; returns when all ranks are re
     cat "$dir/out" "$dir/err"
     return 1
 }
+told() { # told N: what N ranks print has come through the launcher
+    for _ in $(seq 200); do
+        [ "$(wc -l <"$dir/out")" -lt "$1" ] || return 0
+        sleep 0.05
+    done
+    cat "$dir/out" "$dir/err"
+    return 1
+}
 pid_of() {
     cat "$dir/pid-$1"
 }
@@ -202,7 +210,7 @@ fake_mps() {
     cp "$top_srcdir/tests/fake-mps-control" "$dir/nvidia-cuda-mps-control"
     chmod +x "$dir/nvidia-cuda-mps-control"
     mkdir "$dir/tmp"
-    export HCP_MPS_CONTROL=$dir/nvidia-cuda-mps-control HCP_MPS_WAIT=1 TMPDIR=$dir/tmp
+    export HCP_MPS_CONTROL=$dir/nvidia-cuda-mps-control HCP_MPS_WAIT=10 TMPDIR=$dir/tmp
     export FAKE_MPS_PID=$dir/daemon
     unset FAKE_MPS
 }
@@ -210,6 +218,7 @@ fake_mps() {
 @test "limits: one daemon for the host, gone when the ranks are" {
     fake_mps
     start 4 limit "$dir" mps:30 - cpu:50 mps:70
+    told 4
     sort "$dir/out"
     grep -qx "0: 0 30 .*/hcp-mps-.*/pipe" "$dir/out"
     grep -qx "1: 0 - -" "$dir/out"
@@ -233,6 +242,7 @@ fake_mps() {
 @test "limits: the daemon ends with a rank that is killed" {
     fake_mps
     start 2 limit "$dir" - mps:70
+    told 2
     pipe=$(sed -n 's/^1: 0 70 //p' "$dir/out")
     [ -d "$pipe" ]
     kill -9 "$(pid_of 0)"
