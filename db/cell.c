@@ -6,9 +6,6 @@
 #include "db/db-internal.h"
 #include "db/parse.h"
 
-/* No device of any name does more; several times the fastest data sheet (peak.c). */
-#define ANY_PEAK_TFLOPS 20000.0
-
 void hcp_cell_init(struct hcp_cell *cell)
 {
     memset(cell, 0, sizeof *cell);
@@ -185,7 +182,7 @@ static int check_utilisation(const struct hcp_cell *cell, struct hcp_err *err)
     if (isnan(peak))
         peak = hcp_peak_tflops(cell->key.device, cell->key.dtype);
     if (isnan(peak) && strcmp(cell->origin, "synthetic"))
-        peak = ANY_PEAK_TFLOPS;
+        peak = HCP_ANY_PEAK_TFLOPS;
     if (isnan(peak))
         return HCP_OK;
     if (cell->sm_seen > 0 && cell->sm_count > 0)

@@ -332,6 +332,8 @@ static int add_finish_hash(const struct hcp_finish_row *f, void *ctx)
     return HCP_OK;
 }
 
+#define HASH_SEED 0x9e3779b97f4a7c15u
+
 int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
                         struct hcp_err *err)
 {
@@ -348,7 +350,7 @@ int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
         .head_dim = key->head_dim,
         .status = "ok",
     };
-    uint64_t sum = 0x9e3779b97f4a7c15u;
+    uint64_t sum = HASH_SEED;
     int rc = hcp_db_each_cell(db, &filter, 0, add_hash, &sum, err);
 
     if (!rc)
@@ -356,4 +358,65 @@ int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
     if (!rc)
         *out = sum;
     return rc;
+}
+
+int hcp_key_equal(const struct hcp_key *a, const struct hcp_key *b)
+{
+    return !strcmp(a->device, b->device) && !strcmp(a->limit, b->limit) &&
+           !strcmp(a->provider, b->provider) && !strcmp(a->dtype, b->dtype) &&
+           !strcmp(a->phase, b->phase) && a->batch == b->batch && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
+}
+
+struct hashes {
+    struct hcp_key_hash *list;
+    size_t n, room;
+    struct hcp_err *err;
+};
+
+/* Cells arrive in order of key. */
+static int hash_cell(const struct hcp_cell *c, void *ctx)
+{
+    struct hashes *h = ctx;
+
+    if (!h->n || !hcp_key_equal(&h->list[h->n - 1].key, &c->key)) {
+        if (h->n == h->room) {
+            size_t room = h->room ? h->room * 2 : 32;
+            struct hcp_key_hash *grown = realloc(h->list, room * sizeof *grown);
+            if (!grown)
+                return hcp_fail(h->err, HCP_FAILED, "out of memory");
+            h->list = grown;
+            h->room = room;
+        }
+        h->list[h->n++] = (struct hcp_key_hash){c->key, HASH_SEED};
+    }
+    return add_hash(c, &h->list[h->n - 1].hash);
+}
+
+static int hash_finish(const struct hcp_finish_row *f, void *ctx)
+{
+    struct hashes *h = ctx;
+
+    for (size_t i = 0; i < h->n; i++)
+        if (hcp_key_equal(&h->list[i].key, &f->key))
+            return add_finish_hash(f, &h->list[i].hash);
+    return HCP_OK;
+}
+
+int hcp_db_samples_hashes(hcp_db *db, struct hcp_key_hash **hashes, size_t *n,
+                          struct hcp_err *err)
+{
+    const struct hcp_filter ok = {.status = "ok"};
+    struct hashes h = {.err = err};
+    int rc = hcp_db_each_cell(db, &ok, 0, hash_cell, &h, err);
+
+    if (!rc)
+        rc = hcp_db_each_finish(db, NULL, hash_finish, &h, err);
+    if (rc) {
+        free(h.list);
+        return rc;
+    }
+    *hashes = h.list;
+    *n = h.n;
+    return HCP_OK;
 }

@@ -124,6 +124,15 @@ int hcp_db_keys(hcp_db *db, const struct hcp_filter *filter, struct hcp_key **ke
  * depend on the order of insertion or merging. */
 int hcp_db_samples_hash(hcp_db *db, const struct hcp_key *key, uint64_t *out,
                         struct hcp_err *err);
+/* The same of every key that has "ok" cells, in one pass, in hcp_db_keys' order.
+ * *hashes malloc'ed. */
+struct hcp_key_hash {
+    struct hcp_key key;
+    uint64_t hash;
+};
+int hcp_db_samples_hashes(hcp_db *db, struct hcp_key_hash **hashes, size_t *n,
+                          struct hcp_err *err);
+int hcp_key_equal(const struct hcp_key *a, const struct hcp_key *b);
 
 /* Memory bandwidth under a limit; what decode shares go by. */
 struct hcp_bandwidth {

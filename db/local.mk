@@ -13,7 +13,8 @@ db_libhcpdb_la_LIBADD = $(SQLITE_LIBS) $(LIBM)
 noinst_LTLIBRARIES += db/libhcpcli.la
 db_libhcpcli_la_SOURCES = db/cli.h db/cli.c db/cli-shape.c db/cli-main.c db/cli-table.c db/cli-json.c \
 	db/cli-filter.c db/csv.h db/csv.c db/text.h db/text-internal.h db/text-row.c db/text-kinds.c \
-	db/text-load.c db/text-json.c db/text-write.c db/text-open.c
+	db/text-load.c db/text-json.c db/text-write.c db/text-open.c \
+	db/text-store.c
 db_libhcpcli_la_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpcli_la_LIBADD = db/libhcpdb.la $(SMARTCOLS_LIBS) $(JANSSON_LIBS)
 

@@ -39,6 +39,14 @@ int hcp_text_load(FILE *in, const char *name, enum hcp_text_format format,
                   int ignore_unknown, struct hcp_text *out, struct hcp_err *err);
 void hcp_text_free(struct hcp_text *text);
 
+/* Adds the rows and notes of a file in memory to a database, in one transaction. The
+ * tally counts from what it is. */
+struct hcp_text_tally {
+    size_t kept, replaced, same, conflicts;
+};
+int hcp_text_store(hcp_db *db, const struct hcp_text *text, struct hcp_text_tally *tally,
+                   struct hcp_err *err);
+
 /* Opens "-" (standard input), a path (has a '/' or a '.'), or the name of a recorded
  * machine: $HCP_PROFILES/NAME.csv, else PKGDATADIR/profiles/NAME.csv. The path goes
  * to path for messages. Not found: HCP_FAILED with the names there are. Close *out

@@ -13,14 +13,6 @@ struct collector {
     struct hcp_err *err;
 };
 
-static int same_key(const struct hcp_key *a, const struct hcp_key *b)
-{
-    return !strcmp(a->device, b->device) && !strcmp(a->limit, b->limit) &&
-           !strcmp(a->provider, b->provider) && !strcmp(a->dtype, b->dtype) &&
-           !strcmp(a->phase, b->phase) && a->batch == b->batch && a->heads == b->heads &&
-           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
-}
-
 static struct show_group *new_group(struct collector *c, const struct hcp_cell *cell)
 {
     struct show_group *g = realloc(c->groups, (c->n + 1) * sizeof *g);
@@ -59,7 +51,7 @@ static int add_cell(const struct hcp_cell *cell, void *ctx)
     struct collector *c = ctx;
     struct show_group *g = c->n ? &c->groups[c->n - 1] : NULL;
 
-    if (!g || !same_key(&g->key, &cell->key))
+    if (!g || !hcp_key_equal(&g->key, &cell->key))
         g = new_group(c, cell);
     if (!g)
         return hcp_fail(c->err, HCP_FAILED, "out of memory");
@@ -97,7 +89,7 @@ static int add_model(const struct hcp_model_row *row,
         struct show_model *m = strcmp(row->kind, "lut") ? &g->poly : &g->lut;
         uint64_t now = 0;
         int rc;
-        if (!same_key(&g->key, &row->key))
+        if (!hcp_key_equal(&g->key, &row->key))
             continue;
         rc = hcp_db_samples_hash(c->db, &g->key, &now, c->err);
         if (rc)
