@@ -9,6 +9,13 @@ nodist_db_libhcpdb_la_SOURCES = db/schema-sql.h
 db_libhcpdb_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpdb_la_LIBADD = $(SQLITE_LIBS) $(LIBM)
 
+# What is wrong with a profile: for programs only.
+noinst_LTLIBRARIES += db/libhcpaudit.la
+db_libhcpaudit_la_SOURCES = db/audit.h db/audit-internal.h db/audit.c db/audit-rules.c \
+	db/audit-mend.c db/audit-cover.c
+db_libhcpaudit_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
+db_libhcpaudit_la_LIBADD = db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
+
 # Command line side: options, tables, JSON, CSV.
 noinst_LTLIBRARIES += db/libhcpcli.la
 db_libhcpcli_la_SOURCES = db/cli.h db/cli.c db/cli-shape.c db/cli-main.c db/cli-table.c db/cli-json.c \

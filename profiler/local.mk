@@ -54,10 +54,10 @@ profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
 	profiler/show-rows.c profiler/show-rings.c \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c \
-	profiler/cmd-conform.c
+	profiler/cmd-conform.c profiler/cmd-check.c
 profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 profiler_hcp_profile_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBEXECDIR=\"$(pkglibexecdir)\"
-profiler_hcp_profile_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
+profiler_hcp_profile_LDADD = db/libhcpaudit.la profiler/libhcpprofiler.la $(PROFILER_CUDA)
 
 if HAVE_MPI
 # KV between ranks, for programs that link MPI: hcp-ring and hcp-link.

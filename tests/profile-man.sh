@@ -7,7 +7,7 @@ program=hcp-profile
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..4
-check_options devices run conform link show export import merge
+check_options devices run conform link show check export import merge
 
 cd "$tmp" || exit 99
 sed -n 's/^\.It //p' "$page" >items
@@ -23,6 +23,15 @@ if test -x "$top_builddir/profiler/hcp-link" && command -v mpirun >/dev/null; th
     hcp-profile link --db l.db --devices cpu,cpu --limits 100/100 --sizes 4K,8K 2>/dev/null |
         grep -E '^DEVICE' | tr 'A-Z ' 'a-z\n' | grep . >>columns
 fi
+sed -n '/^\.Ss check/,/^\.Ss All/s/^\.It //p' "$page" | sed 's/ , /\n/g' >>items
+hcp-profile check c.db --no-device | grep '^DEVICE' | tr 'A-Z ' 'a-z\n' | grep . >>columns
+# Every finding that check can make is explained, and no other.
+sed -n 's/^ *{"\(integrity\|coverage\|staleness\|suspicious\)", "\([a-z-]*\)",.*/\2/p' \
+    "$top_srcdir"/db/audit*.c >codes
+sed -n 's/.*about_model(m, row, [A-Z_]*, "\([a-z-]*\)".*/\1/p; s/.*\.code = "\([a-z-]*\)".*/\1/p' \
+    "$top_srcdir/db/audit-cover.c" >>codes
+cat codes >>columns
+test "$(wc -l <codes)" -gt 35 || echo "only $(wc -l <codes) findings seen" >>columns
 sort -u columns | grep -v -x -F -f items >bad
 test "$(wc -l <columns)" -gt 20 || echo "only $(wc -l <columns) columns seen" >bad
 check "every column is explained" bad

@@ -30,7 +30,7 @@ tests_plugin_faulty_la_LIBADD = $(LIBM)
 $(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
 
 EXTRA_DIST += tests/fake-mps-control
-profiler_scripts = tests/profile-run.bats tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats tests/profile-man.sh \
+profiler_scripts = tests/profile-run.bats tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats tests/profile-check.bats tests/profile-man.sh \
 	tests/gpu-profile.sh
 dist_check_SCRIPTS += $(profiler_scripts)
 TESTS += $(profiler_scripts)
