@@ -15,6 +15,7 @@ int main(int argc, char **argv)
         {"link", cmd_link, "measure transfers between two devices"},
         {"show", cmd_show, "what a profile database holds"},
         {"check", cmd_check, "what a profile can answer, and what is wrong with it"},
+        {"diff", cmd_diff, "what changed between two profiles, beyond noise"},
         {"export", cmd_export, "rows as CSV or JSON lines"},
         {"import", cmd_import, "add rows from a file, or a recorded machine by name"},
         {"merge", cmd_merge, "add the rows of other databases"},

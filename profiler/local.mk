@@ -54,7 +54,7 @@ profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
 	profiler/show-rows.c profiler/show-rings.c \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c \
-	profiler/cmd-conform.c profiler/cmd-check.c
+	profiler/cmd-conform.c profiler/cmd-check.c profiler/cmd-diff.c
 profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 profiler_hcp_profile_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBEXECDIR=\"$(pkglibexecdir)\"
 profiler_hcp_profile_LDADD = db/libhcpaudit.la profiler/libhcpprofiler.la $(PROFILER_CUDA)

@@ -7,7 +7,7 @@ program=hcp-profile
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..4
-check_options devices run conform link show check export import merge
+check_options devices run conform link show check diff export import merge
 
 cd "$tmp" || exit 99
 sed -n 's/^\.It //p' "$page" >items
@@ -25,6 +25,7 @@ if test -x "$top_builddir/profiler/hcp-link" && command -v mpirun >/dev/null; th
 fi
 sed -n '/^\.Ss check/,/^\.Ss All/s/^\.It //p' "$page" | sed 's/ , /\n/g' >>items
 hcp-profile check c.db --no-device | grep '^DEVICE' | tr 'A-Z ' 'a-z\n' | grep . >>columns
+hcp-profile diff c.db c.db | grep '^RANK' | tr 'A-Z ' 'a-z\n' | grep . >>columns
 # Every finding that check can make is explained, and no other.
 sed -n 's/^ *{"\(integrity\|coverage\|staleness\|suspicious\)", "\([a-z-]*\)",.*/\2/p' \
     "$top_srcdir"/db/audit*.c >codes

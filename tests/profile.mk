@@ -15,6 +15,14 @@ tests_test_sweep_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_sweep_LDADD = $(PROFILER_TEST_LIBS)
 endif
 
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-compare
+TESTS += tests/test-compare
+tests_test_compare_SOURCES = tests/test-compare.c
+tests_test_compare_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_test_compare_LDADD = db/libhcpaudit.la db/libhcpdb.la $(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
+endif
+
 # hcp-profile run with a registry of its own, and a holder of locks.
 check_PROGRAMS += tests/profile-fixture
 tests_profile_fixture_SOURCES = tests/profile-fixture.c tests/faulty-provider.c \
@@ -30,7 +38,8 @@ tests_plugin_faulty_la_LIBADD = $(LIBM)
 $(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
 
 EXTRA_DIST += tests/fake-mps-control
-profiler_scripts = tests/profile-run.bats tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats tests/profile-check.bats tests/profile-man.sh \
+profiler_scripts = tests/profile-run.bats tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats tests/profile-check.bats \
+	tests/profile-diff.bats tests/profile-man.sh \
 	tests/gpu-profile.sh
 dist_check_SCRIPTS += $(profiler_scripts)
 TESTS += $(profiler_scripts)

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What changed between two profiles: `hcp-profile diff`. Part of libhcpaudit.la.
+ *
+ * Rows of one identity (key, mask, lengths; of a finish pass kind and rows; of a transfer
+ * both ends, transport and bytes) are one row a file: the median of its runs, with the
+ * widest of their intervals. An interval is that of the median; where it is not stored,
+ * the quartiles; where they are not, 2 % to both sides.
+ */
+#ifndef HCP_COMPARE_H
+#define HCP_COMPARE_H
+#include "db/db.h"
+
+enum hcp_what { HCP_WHAT_CELL, HCP_WHAT_FINISH, HCP_WHAT_LINK };
+
+/* What a group of rows has in common. */
+struct hcp_change_key {
+    enum hcp_what what;
+    struct hcp_key key; /* of a transfer: device and limit only */
+    char mask[8];       /* of a finish pass: kind; of a transfer: transport */
+    char peer_device[64], peer_limit[32];
+};
+/* A row that changed beyond noise. */
+struct hcp_change {
+    struct hcp_change_key key;
+    int64_t q_len, kv_len;    /* of a transfer: bytes, 0 */
+    double a_ms, b_ms, ratio; /* ratio = b / a: above 1, B is slower */
+    double a_lo_ms, a_hi_ms, b_lo_ms, b_hi_ms;
+};
+struct hcp_change_group {
+    struct hcp_change_key key;
+    size_t both, only_a, only_b, beyond;
+    double median, p10, p90, largest; /* of b / a; largest: farthest from 1. NaN: none */
+    double a_mhz, b_mhz, a_w, b_w;    /* means over rows where both are known, else NaN */
+};
+/* A fact of a device that is not the same in both. */
+struct hcp_change_fact {
+    char device[64], name[48]; /* name: "driver", "cudnn version" */
+    char a[160], b[160];       /* what there is, separated by commas; "" = not known */
+};
+
+struct hcp_diff {
+    struct hcp_change_group *groups;
+    size_t n_groups;
+    struct hcp_change *changes; /* the largest first */
+    size_t n_changes;
+    struct hcp_change_fact *facts;
+    size_t n_facts;
+    size_t both, only_a, only_b;
+};
+
+/* Statistics of n ratios, which are sorted: quantiles as hcp-profile has them, linear
+ * between order statistics at (n - 1) p. */
+void hcp_ratio_summary(double *ratios, size_t n, struct hcp_change_group *out);
+/* Beyond noise: the intervals have no point in common, and the medians differ by more
+ * than tolerance (0.01 = 1 %). */
+int hcp_beyond_noise(const struct hcp_change *c, double tolerance);
+
+/* b is attached to the connection of a for the time of the call. HCP_NO_ANSWER: no row in
+ * common. Free with hcp_diff_free, also after a failure. */
+int hcp_diff_files(hcp_db *a, hcp_db *b, double tolerance, struct hcp_diff *out,
+                   struct hcp_err *err);
+void hcp_diff_free(struct hcp_diff *diff);
+
+#endif
