@@ -25,6 +25,10 @@ enum {
     OPT_THROTTLED,
     OPT_NO_CUPTI,
     OPT_WARM_UP,
+    OPT_ADAPTIVE,
+    OPT_EXHAUSTIVE,
+    OPT_PRESET,
+    OPT_TARGET,
     OPT_SEED
 };
 
@@ -33,6 +37,7 @@ enum { EXIT_STOPPED = 130 }; /* as a shell reports SIGINT */
 struct args {
     struct hcp_run_options run;
     const char *db, *device;
+    int preset_given;
 };
 
 /* What the devices of one command share. */
@@ -59,6 +64,17 @@ static const struct argp_option options[] = {
      2},
     {"max-len", OPT_MAX_LEN, "N", 0,
      "Longest length of the lists not given (GPU 64K, CPU 2K)", 2},
+    {"preset", OPT_PRESET, "NAME", 0,
+     "quick, standard or thorough: lengths, repetitions and target of an adaptive sweep"
+     " (standard)",
+     2},
+    {"adaptive", OPT_ADAPTIVE, NULL, 0,
+     "Measure as many cells of the grid as the target needs (default, unless lengths are"
+     " given)",
+     2},
+    {"exhaustive", OPT_EXHAUSTIVE, NULL, 0, "Measure every cell of the grid", 2},
+    {"target-error", OPT_TARGET, "MEDIAN,P90", 0,
+     "Held-out error at which an adaptive sweep stops (2%,5%)", 2},
     {"kernel", OPT_KERNEL, "FILE.so", 0, "Time the attention kernel of this plug-in", 3},
     {"provider", OPT_PROVIDER, "NAME", 0,
      "Time this kernel instead of the first that fits", 3},
@@ -118,6 +134,21 @@ static int one_len(const char *text, const char *option, int64_t *out,
     return rc == HCP_OK ? rc : hcp_fail(err, rc, "%s: %.900s", option, why.text);
 }
 
+static int parse_preset(const char *text, enum hcp_run_preset *preset,
+                        struct hcp_err *err)
+{
+    static const char *const names[] = {[HCP_PRESET_STANDARD] = "standard",
+                                        [HCP_PRESET_QUICK] = "quick",
+                                        [HCP_PRESET_THOROUGH] = "thorough"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *preset = (enum hcp_run_preset)i;
+            return HCP_OK;
+        }
+    return hcp_fail(err, HCP_USAGE, "--preset '%s': use quick, standard or thorough",
+                    text);
+}
+
 static int set_option(int key, const char *arg, struct args *a, struct hcp_err *err)
 {
     struct hcp_run_options *r = &a->run;
@@ -162,6 +193,17 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         return hcp_parse_duration(arg, "--warm-up", &r->warmup_s, err);
     case OPT_SEED:
         return hcp_parse_int(arg, "--seed", 0, INT64_MAX, &r->seed, err);
+    case OPT_PRESET:
+        a->preset_given = 1;
+        return parse_preset(arg, &r->preset, err);
+    case OPT_TARGET:
+        return hcp_parse_target(arg, &r->target, err);
+    case OPT_ADAPTIVE:
+    case OPT_EXHAUSTIVE:
+        if (r->how != HCP_RUN_DEFAULT)
+            return hcp_fail(err, HCP_USAGE, "give --adaptive or --exhaustive, once");
+        r->how = key == OPT_ADAPTIVE ? HCP_RUN_ADAPTIVE : HCP_RUN_EXHAUSTIVE;
+        return HCP_OK;
     case 'n':
         return r->dry_run = 1, HCP_OK;
     case OPT_RETRY:
@@ -184,6 +226,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct hcp_err err = {0};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &a->run.shape;
+        return 0;
+    }
+    if (key == ARGP_KEY_END) {
+        struct hcp_run_options *r = &a->run;
+        if (r->how == HCP_RUN_EXHAUSTIVE && r->target.median > 0)
+            argp_error(state, "--target-error is for an adaptive sweep: leave out "
+                              "--exhaustive");
+        if (r->how == HCP_RUN_DEFAULT && (a->preset_given || r->target.median > 0))
+            r->how = HCP_RUN_ADAPTIVE;
         return 0;
     }
     if (key == ARGP_KEY_ARG)
@@ -216,16 +267,17 @@ static void print_cells(const struct hcp_sweep *run, hcp_table *table)
             hcp_table_cell(table, "%lld", (long long)c->q_len);
             hcp_table_cell(table, "%lld", (long long)c->kv_len);
             hcp_table_cell(table, "%.3g", hcp_run_predict_ms(run, &run->levels[i], c));
+            hcp_table_cell(table, "%s", hcp_run_is_due(run, c) ? "next" : "candidate");
         }
 }
 
 static hcp_table *dry_table(void)
 {
     static const char *const columns[] = {"device", "limit",  "mask",
-                                          "q_len",  "kv_len", "expected_ms"};
+                                          "q_len",  "kv_len", "expected_ms", "set"};
     hcp_table *table = hcp_table_new();
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        hcp_table_column(table, columns[i], i > 2);
+        hcp_table_column(table, columns[i], i > 2 && i < 6);
     return table;
 }
 
@@ -252,7 +304,8 @@ static void explain(const struct hcp_sweep *run)
                 "hcp-profile: %d cells left out: they would take longer than %g s each "
                 "(--max-cell-time)\n",
                 slow, run->max_cell_s);
-    if (no_time > 0)
+    hcp_run_explain_adaptive(run);
+    if (no_time > 0 && !run->adaptive)
         fprintf(
             stderr,
             "hcp-profile: %d cells left out by --time-budget; the same command measures "

@@ -25,7 +25,9 @@ struct hcp_cuda_timer {
     cudaGraphExec_t graphs[HCP_CUDA_GRAPHS];
     int n_graphs, nodes; /* 0: single launches */
     int graph_turn;
-    int lost; /* as hcp_device.lost */
+    double expect_ms; /* what a run of the next plan is expected to take; 0 unknown */
+    double first_ms;  /* the last of the first runs took this */
+    int lost;         /* as hcp_device.lost */
 };
 
 /* Events and flags, on the bench's stream; close also after a failure. */

@@ -166,40 +166,39 @@ static int cuda_prepare(hcp_device *device, const struct hcp_cell_request *cell,
     return rc;
 }
 
-/* Three launches with CUPTI watching, after the timing: its kernel time, and a word
- * when it and the events differ. */
+/* Three launches with CUPTI watching, one of a slow block, after the timing: its kernel
+ * time, and a word when it and the events differ. */
 static void cross_check(struct cuda_device *d, double event_ms,
                         struct hcp_cell_facts *facts)
 {
-    enum { RUNS = 3 };
-    int kernels = 0, dropped = 0;
+    int runs = event_ms >= HCP_SLOW_MS ? 1 : 3, kernels = 0, dropped = 0;
     double total_ms = 0;
     if (hcp_cupti_begin() != 0) {
         d->cupti = 0;
         return;
     }
     int rc = HCP_RC_OK;
-    for (int i = 0; i < RUNS && rc == HCP_RC_OK; i++)
+    for (int i = 0; i < runs && rc == HCP_RC_OK; i++)
         rc = hcp_bench_run(&d->bench, d->plan);
     cudaError_t e = cudaStreamSynchronize(d->timer.stream);
     int ended = hcp_cupti_end(&kernels, &total_ms, &dropped);
     if (rc != HCP_RC_OK || e != cudaSuccess || ended != 0)
         return;
     size_t n = strlen(facts->note);
-    if (kernels == 0 || kernels % RUNS != 0 || dropped > 0) {
+    if (kernels == 0 || kernels % runs != 0 || dropped > 0) {
         snprintf(facts->note + n, sizeof facts->note - n,
                  "%sCUPTI lost records: %d kernels of %d runs", n ? "; " : "", kernels,
-                 RUNS);
+                 runs);
         return;
     }
-    facts->cupti_ms = total_ms / RUNS;
+    facts->cupti_ms = total_ms / runs;
     /* Between events or nodes lie a microsecond or two in which no kernel runs. */
     double off_ms = event_ms - facts->cupti_ms;
     if (fabs(off_ms) > fmax(0.02 * facts->cupti_ms, 0.002))
         snprintf(facts->note + n, sizeof facts->note - n,
                  "%s%s %+.1f %% from CUPTI's %.5g ms in %d kernel%s a run", n ? "; " : "",
                  facts->method, 100 * off_ms / facts->cupti_ms, facts->cupti_ms,
-                 kernels / RUNS, kernels == RUNS ? "" : "s");
+                 kernels / runs, kernels == runs ? "" : "s");
 }
 
 static void fill_clocks(const struct hcp_clocks *before, const struct hcp_clocks *after,
@@ -285,12 +284,14 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
     double without_ms = 0;
     int rc = HCP_OK;
     hcp_cell_facts_init(facts);
+    d->timer.expect_ms = cell->expect_ms;
     if (!d->warmed)
         rule.warmup_s = fmax(rule.warmup_s, 0.5); /* the clocks come up first */
     if (d->plan->without)
         rc = time_without(d, &rule, facts, &without_ms, err);
     if (rc == HCP_OK)
         rc = hcp_cuda_timer_begin(&d->timer, d->plan, err);
+    rule.ran_ms = d->timer.first_ms >= HCP_SLOW_MS ? d->timer.first_ms : 0;
     if (rc == HCP_OK)
         rc = sample(d, &rule, &s, &before, &after, facts, err);
     if (d->timer.lost)

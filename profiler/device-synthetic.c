@@ -6,7 +6,8 @@
  *   time_ms = (a*area + b*q + c*kv + f) / speed
  *
  * with q and kv rounded up to the tile first, area the unmasked pairs of the
- * rounded rectangle, and speed = P/100 under mps:P or cpu:P, N/sms under green:N. A
+ * rounded rectangle (waves=1: times whole waves / waves, of a block for each tile of
+ * queries, head and batch on the SMs of the limit; rectangles only), and speed = P/100 under mps:P or cpu:P, N/sms under green:N. A
  * kernel that needs finish passes is planted with
  *
  *   store_ms = (store_b*q + store_f) / speed, merge_ms = (merge_b*q + merge_f) / speed
@@ -27,7 +28,8 @@ struct synthetic {
     hcp_device base;
     double a, b, c, f, noise;
     double store_b, store_f, merge_b, merge_f;
-    int64_t tile_q, tile_kv, sms, seed, samples, delay_ms, fail_q;
+    int64_t tile_q, tile_kv, sms, seed, samples, delay_ms, fail_q, waves;
+    int64_t blocks_of_tile; /* batch * heads: thread blocks of a tile of queries */
     double speed;
     char limit[32];
 };
@@ -56,6 +58,7 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
         {"seed", NULL, &m->seed, 0, 1e15},
         {"samples", NULL, &m->samples, 1, 1000},
         {"delay", NULL, &m->delay_ms, 0, 60000},
+        {"waves", NULL, &m->waves, 0, 1},
         {"fail_q", NULL, &m->fail_q, 0, 1 << 30},
     };
     if (strcmp(key, "name") == 0) {
@@ -86,7 +89,7 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
     return hcp_fail(
         err, HCP_USAGE,
         "synthetic: unknown key '%s'; known: name a b c f noise seed samples tile_q "
-        "tile_kv sms delay fail_q store_b store_f merge_b merge_f (see hcp-profile(1))",
+        "tile_kv sms waves delay fail_q store_b store_f merge_b merge_f (see hcp-profile(1))",
         key);
 }
 
@@ -147,6 +150,7 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
         return hcp_fail(err, HCP_FAILED, "out of memory");
     m->a = 1e-9, m->b = 1e-6, m->c = 2e-7, m->f = 0.01;
     m->tile_q = 128, m->tile_kv = 64, m->sms = 132, m->seed = 1, m->samples = 10;
+    m->blocks_of_tile = (int64_t)config->batch * config->heads;
     struct hcp_device_info *info = &m->base.info;
     strcpy(info->slug, "synthetic");
     int rc = parse_spec(m, info->slug, strchr(config->spec, ':') + 1, err);
@@ -167,7 +171,8 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
     strcpy(info->provider, "synthetic");
     /* The coefficients are the version: other coefficients, other rows. */
     snprintf(info->provider_version, sizeof info->provider_version,
-             "a%.4g b%.4g c%.4g f%.4g", m->a, m->b, m->c, m->f);
+             "a%.4g b%.4g c%.4g f%.4g%s", m->a, m->b, m->c, m->f,
+             m->waves ? " waves" : "");
     if (m->store_b > 0 || m->store_f > 0)
         info->finishes |= 1u << HCP_FINISH_STORE;
     if (m->merge_b > 0 || m->merge_f > 0)
@@ -221,7 +226,12 @@ static double block_ms(const struct synthetic *m, const struct hcp_cell_request 
     int64_t q = round_up(cell->q_len, m->tile_q), kv = round_up(cell->kv_len, m->tile_kv);
     int64_t area =
         hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q, kv, kv - q);
-    return (m->a * (double)area + m->b * (double)q + m->c * (double)kv + m->f) / m->speed;
+    double whole = 1; /* waves for each that is full */
+    if (m->waves && !causal) {
+        int64_t blocks = q / m->tile_q * m->blocks_of_tile, sms = m->base.info.sm_seen;
+        whole = (double)round_up(blocks, sms) / (double)blocks;
+    }
+    return (m->a * whole * (double)area + m->b * (double)q + m->c * (double)kv + m->f) / m->speed;
 }
 
 static double finish_ms(const struct synthetic *m, const struct hcp_cell_request *cell)

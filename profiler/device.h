@@ -48,7 +48,8 @@ struct hcp_device_info {
 struct hcp_cell_request {
     char mask[8];
     int64_t q_len, kv_len;
-    int32_t finish; /* hcp_finish_kind */
+    int32_t finish;   /* hcp_finish_kind */
+    double expect_ms; /* upper guess at one run; 0 unknown */
     struct hcp_measure_rule rule;
 };
 

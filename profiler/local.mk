@@ -9,7 +9,8 @@ profiler_libhcpprofiler_la_SOURCES = \
 	profiler/limiter.h profiler/limiter-cpu.c profiler/limiter-mps.c \
 	profiler/mps-guard.c profiler/mps-internal.h \
 	profiler/measure.c profiler/measure.h profiler/progress.c profiler/progress.h \
-	profiler/run.h profiler/run.c profiler/run-check.c profiler/run-plan.c profiler/run-prepare.c \
+	profiler/predict.c profiler/predict.h \
+	profiler/run.h profiler/run.c profiler/run-adapt.c profiler/run-check.c profiler/run-plan.c profiler/run-prepare.c \
 	profiler/run-report.c profiler/run-store.c profiler/stats.c profiler/stats.h \
 	profiler/sweep.c profiler/sweep.h profiler/worker.c profiler/worker.h \
 	profiler/worker-internal.h profiler/worker-main.c

@@ -65,14 +65,17 @@ int hcp_measure(const struct hcp_measure_rule *rule, hcp_sample_fn take, void *c
     if (!s.ms)
         return hcp_fail(err, HCP_FAILED, "out of memory for %d samples", room);
     double start = hcp_now_s();
-    do {
+    int warm = rule->ran_ms > 0 && rule->ran_ms >= 1e3 * rule->warmup_s;
+    s.warm_ms = warm ? rule->ran_ms : 0;
+    while (!warm) {
         rc = cancelled(cancel, err);
         if (rc == HCP_OK)
             rc = take(ctx, 1, &s.warm_ms, err);
         if (rc != HCP_OK)
             goto fail;
         s.warmup_s = hcp_now_s() - start;
-    } while (s.warmup_s < rule->warmup_s);
+        warm = s.warmup_s >= rule->warmup_s;
+    }
 
     start = hcp_now_s();
     const char *why = NULL;

@@ -10,6 +10,7 @@
 
 struct hcp_measure_rule {
     double warmup_s;   /* run untimed for at least this long, and at least once */
+    double ran_ms;     /* > 0: a run before took this; it counts where it is as long */
     double min_time_s; /* and take samples for at least this long */
     double cap_s;      /* stop here with what there is, but not below few_samples */
     double noise;      /* stop when the median is this sure (hcp_stats.noise) */

@@ -67,7 +67,7 @@ static int store_failed(struct hcp_sweep *run, const char *why, struct hcp_err *
     for (size_t l = 0; l < run->n_levels; l++) {
         struct hcp_level *level = &run->levels[l];
         for (size_t i = 0; i < level->n; i++)
-            if (level->cells[i].state == HCP_CELL_TODO && !level->cells[i].finish &&
+            if (hcp_run_is_due(run, &level->cells[i]) && !level->cells[i].finish &&
                 hcp_run_store(run, level, &level->cells[i], NULL, NULL, why, err) !=
                     HCP_OK)
                 return HCP_FAILED;

@@ -57,17 +57,25 @@ double hcp_run_cost_s(const struct hcp_sweep *run, const struct hcp_level *level
 
 double hcp_run_level_left_s(const struct hcp_sweep *run, const struct hcp_level *level)
 {
-    double sum = 0;
-    int todo = 0;
-    for (size_t i = 0; i < level->n; i++)
-        if (level->cells[i].state == HCP_CELL_TODO) {
-            double cost = hcp_run_cost_s(run, level, &level->cells[i]);
-            if (cost <= run->max_cell_s) {
-                sum += cost;
-                todo++;
-            }
-        }
-    return todo > 0 ? sum + run->open_s : 0;
+    double sum = 0, more = 0;
+    int todo = 0, candidates = 0, wanted = 0;
+    for (size_t i = 0; i < level->n; i++) {
+        const struct hcp_sweep_cell *c = &level->cells[i];
+        wanted += c->wanted;
+        if (c->state != HCP_CELL_TODO)
+            continue;
+        double cost = hcp_run_cost_s(run, level, c);
+        if (cost > run->max_cell_s)
+            continue;
+        int due = hcp_run_is_due(run, c);
+        *(due ? &sum : &more) += cost;
+        todo += due;
+        candidates += !due;
+    }
+    /* As many again as the starting set has, by experience. */
+    if (candidates > 0)
+        sum += more / candidates * fmin(candidates, fmax(8, wanted));
+    return todo + candidates > 0 ? sum + run->open_s : 0;
 }
 
 double hcp_run_left_s(const struct hcp_sweep *run)
@@ -97,7 +105,7 @@ static struct hcp_sweep_cell *scout(const struct hcp_sweep *run, struct hcp_leve
     }
     for (size_t i = 0; i < level->n; i++) {
         struct hcp_sweep_cell *c = &level->cells[i];
-        if (c->finish || c->state != HCP_CELL_TODO)
+        if (c->finish || !hcp_run_is_due(run, c))
             continue;
         double off =
             fabs(log(hcp_cell_area(c->causal, c->q_len, c->kv_len) / sqrt(lo * hi)));
@@ -126,7 +134,7 @@ size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
         struct hcp_sweep_cell *smallest = NULL;
         for (size_t i = 0; i < level->n && n < max; i++) {
             struct hcp_sweep_cell *c = &level->cells[i];
-            if (c->state != HCP_CELL_TODO)
+            if (!hcp_run_is_due(run, c))
                 continue;
             double cost = hcp_run_cost_s(run, level, c);
             if (cost <= run->max_cell_s && end + cost <= deadline_s) {
@@ -144,5 +152,6 @@ size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
         smallest->state = hcp_run_cost_s(run, level, smallest) > run->max_cell_s
                               ? HCP_CELL_SLOW
                               : HCP_CELL_NO_TIME;
+        level->out_of_time |= smallest->state == HCP_CELL_NO_TIME;
     }
 }

@@ -213,8 +213,10 @@ static int make_grid(struct hcp_sweep *run, const struct preset *preset,
     int64_t max_len = o->max_len ? o->max_len : preset->max_len, one = 1;
     int decode = strcmp(run->key.phase, "decode") == 0;
     int64_t lowest = decode ? 1024 : preset->lowest;
-    int half_steps =
-        run->ops != &hcp_device_cpu_ops; /* its kernel has no tiles to round to */
+    enum hcp_half_steps half_steps =
+        o->preset == HCP_PRESET_THOROUGH ? HCP_HALF_ALL
+        : run->ops == &hcp_device_cpu_ops ? HCP_HALF_NONE /* no tiles to round to */
+                                          : HCP_HALF_WAVES;
     int rc =
         hcp_grid_preset(lowest < max_len ? lowest : max_len, max_len, half_steps, g, err);
     if (rc != HCP_OK)
@@ -242,14 +244,32 @@ static int fill_levels(struct hcp_sweep *run, struct hcp_err *err)
 {
     for (size_t i = 0; i < run->n_levels; i++) {
         struct hcp_level *level = &run->levels[i];
-        if (level->cells)
-            continue;
-        int rc = hcp_sweep_cells(&run->grid, (uint64_t)run->options->seed + i,
-                                 &level->cells, &level->n, err);
+        int rc = level->cells
+                     ? HCP_OK
+                     : hcp_sweep_cells(&run->grid, (uint64_t)run->options->seed + i,
+                                       &level->cells, &level->n, err);
         if (rc != HCP_OK)
             return rc;
+        if (run->adaptive)
+            hcp_sweep_start(level->cells, level->n);
     }
     return HCP_OK;
+}
+
+/* Lengths that are named are all meant; and where times are read or computed, leaving
+ * cells out saves nothing. */
+static void choose_how(struct hcp_sweep *run)
+{
+    static const struct hcp_target targets[] = {[HCP_PRESET_STANDARD] = {0.02, 0.05},
+                                                [HCP_PRESET_QUICK] = {0.05, 0.12},
+                                                [HCP_PRESET_THOROUGH] = {0.01, 0.025}};
+    const struct hcp_run_options *o = run->options;
+    int named = o->q_given || o->kv_given || o->causal_given;
+    run->adaptive = o->how == HCP_RUN_ADAPTIVE ||
+                    (o->how == HCP_RUN_DEFAULT && run->ops->in_worker && !named);
+    run->target = o->target.median > 0 ? o->target : targets[o->preset];
+    if (o->preset == HCP_PRESET_QUICK)
+        run->cost.visits = 1;
 }
 
 /* Opens the whole device to learn what it and its kernel are called; it stays open
@@ -302,7 +322,10 @@ int hcp_run_use_kernel(struct hcp_sweep *run, const char *name, struct hcp_err *
     for (size_t i = 0; i < run->n_levels; i++) {
         struct hcp_level *level = &run->levels[i];
         for (size_t k = 0; k < level->n; k++)
-            level->cells[k].state = HCP_CELL_TODO;
+            level->cells[k].state = HCP_CELL_TODO, level->cells[k].ms = 0;
+        if (run->adaptive)
+            hcp_sweep_start(level->cells, level->n);
+        memset(level->adapt, 0, sizeof level->adapt);
         hcp_estimate_free(&level->estimate);
     }
     guess(run);
@@ -362,6 +385,7 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     run->max_cell_s =
         isnan(options->max_cell_s) ? preset->max_cell_s : options->max_cell_s;
     run->deadline_s = INFINITY;
+    choose_how(run);
     rc = add_levels(run, preset, err);
     if (rc == HCP_OK)
         rc = make_grid(run, preset, err);

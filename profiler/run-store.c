@@ -55,11 +55,16 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
         if (cell->causal != causal || cell->q_len != c->q_len ||
             cell->kv_len != c->kv_len)
             continue;
-        if (ok)
+        if (ok) {
             cell->state = HCP_CELL_KEPT;
-        else if (cell->state == HCP_CELL_TODO && !r->run->options->retry_failed)
+            cell->ms = c->time_ms;
+            cell->tile_q = c->tile_q > 0 ? c->tile_q : 0;
+            cell->tile_kv = c->tile_kv > 0 ? c->tile_kv : 0;
+        } else if (cell->state == HCP_CELL_TODO && !r->run->options->retry_failed)
             cell->state = HCP_CELL_KEPT_FAILED;
     }
+    if (ok && c->sm_seen > 0)
+        r->level->sm_seen = c->sm_seen;
     if (ok)
         hcp_estimate_add(&r->level->estimate, hcp_cell_area(causal, c->q_len, c->kv_len),
                          c->time_ms);
@@ -119,7 +124,10 @@ int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err)
         if (rc != HCP_OK)
             return rc;
     }
-    return HCP_OK;
+    int rc = HCP_OK;
+    for (size_t i = 0; i < run->n_levels && rc == HCP_OK; i++)
+        rc = hcp_run_grow(run, &run->levels[i], err);
+    return rc;
 }
 
 /* A longer block of the same mask that is faster beyond both intervals, or the
@@ -320,6 +328,9 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
     if (!error) {
         cell->ci_lo_ms = stats.ci_lo;
         cell->ci_hi_ms = stats.ci_hi;
+        cell->ms = stats.median;
+        cell->tile_q = row.tile_q > 0 ? row.tile_q : 0;
+        cell->tile_kv = row.tile_kv > 0 ? row.tile_kv : 0;
         hcp_estimate_add(&level->estimate,
                          hcp_cell_area(cell->causal, cell->q_len, cell->kv_len),
                          stats.median);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "profiler/stats.h"
 #include "profiler/worker.h"
 
 enum {
@@ -28,6 +29,12 @@ void hcp_run_count(struct hcp_level *level)
 int hcp_run_todo(const struct hcp_level *level)
 {
     return level->counts[HCP_CELL_TODO] + level->finishes[HCP_CELL_TODO];
+}
+
+/* Something is left, and it is not only what an adaptive sweep could not choose. */
+static int may_measure(const struct hcp_sweep *run, const struct hcp_level *level)
+{
+    return run->adaptive ? hcp_run_due(run, level) > 0 : hcp_run_todo(level) > 0;
 }
 
 /* Opens the device under a level's limit and holds it against the device the sweep
@@ -69,19 +76,22 @@ static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device
 
 struct visit {
     struct hcp_sweep_cell *cell;
+    double expect_ms; /* of one run, by what was known before the chunk */
     struct hcp_cell_facts facts;
     double *samples;
 };
 
 static void request_of(const struct hcp_sweep *run, const struct hcp_sweep_cell *cell,
-                       struct hcp_cell_request *request)
+                       double expect_ms, struct hcp_cell_request *request)
 {
     const struct hcp_cost *cost = &run->cost;
-    *request = (struct hcp_cell_request){
-        .q_len = cell->q_len, .kv_len = cell->kv_len, .finish = (int32_t)cell->finish};
+    *request = (struct hcp_cell_request){.q_len = cell->q_len,
+                                         .kv_len = cell->kv_len,
+                                         .finish = (int32_t)cell->finish,
+                                         .expect_ms = expect_ms};
     strcpy(request->mask, cell->causal ? "causal" : "full");
     hcp_measure_defaults(&request->rule);
-    int visits = cost->visits;
+    int visits = hcp_cost_visits(cost, expect_ms);
     request->rule.warmup_s = cost->warmup_s;
     request->rule.min_time_s = cost->min_time_s / visits;
     request->rule.cap_s = cost->cap_s / visits;
@@ -128,6 +138,24 @@ static int finish(struct hcp_sweep *run, struct hcp_level *level, struct visit *
     return rc;
 }
 
+double hcp_run_ask(const struct hcp_sweep *run, hcp_device *device,
+                   const struct hcp_sweep_cell *cell)
+{
+    struct hcp_cell_request request;
+    struct hcp_cell_facts facts;
+    struct hcp_stats stats = {0};
+    struct hcp_err ignored;
+    double *samples = NULL;
+    request_of(run, cell, 0, &request);
+    int rc = device->ops->prepare(device, &request, &ignored);
+    if (rc == HCP_OK)
+        rc = device->ops->time(device, &request, &facts, &samples, &ignored);
+    if (rc == HCP_OK && hcp_stats_summary(samples, facts.n, &stats) != 0)
+        stats.median = 0;
+    free(samples);
+    return stats.median;
+}
+
 static void show_progress(struct hcp_sweep *run, const struct hcp_level *level,
                           const struct hcp_sweep_cell *cell)
 {
@@ -143,8 +171,10 @@ static void show_progress(struct hcp_sweep *run, const struct hcp_level *level,
                  hcp_finish_name(cell->finish), (long long)cell->q_len);
     for (size_t l = 0; l < run->n_levels; l++)
         for (size_t c = 0; c < run->levels[l].n; c++) {
-            total += run->levels[l].cells[c].state != HCP_CELL_KEPT;
-            left += run->levels[l].cells[c].state == HCP_CELL_TODO;
+            const struct hcp_sweep_cell *one = &run->levels[l].cells[c];
+            int due = hcp_run_is_due(run, one);
+            left += due;
+            total += due || (one->state != HCP_CELL_TODO && one->state != HCP_CELL_KEPT);
         }
     hcp_progress_show(&run->progress, total - left, total, hcp_run_left_s(run), what);
 }
@@ -172,7 +202,7 @@ static int visit_cell(struct hcp_sweep *run, struct hcp_level *level, hcp_device
     struct hcp_cell_request request;
     struct hcp_cell_facts facts;
     struct hcp_err why = {0};
-    request_of(run, v->cell, &request);
+    request_of(run, v->cell, v->expect_ms, &request);
     for (int try = 0;; try++) {
         double *samples = NULL, start = hcp_now_s();
         int rc, got = (*device)->ops->prepare(*device, &request, &why);
@@ -219,10 +249,11 @@ static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level,
     for (int turn = 0; turn < run->cost.visits; turn++) {
         for (size_t i = 0; i < n; i++) {
             struct visit *v = &chunk[i];
-            if (v->cell->state != HCP_CELL_TODO)
+            int visits = hcp_cost_visits(&run->cost, v->expect_ms);
+            if (v->cell->state != HCP_CELL_TODO || turn >= visits)
                 continue;
             show_progress(run, level, v->cell);
-            int rc = visit_cell(run, level, device, v, turn == run->cost.visits - 1,
+            int rc = visit_cell(run, level, device, v, turn == visits - 1,
                                 losses, err);
             if (rc == HCP_OK && hcp_worker_stop)
                 rc = hcp_fail(err, HCP_FAILED, "stopped");
@@ -255,13 +286,14 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
     double start = hcp_now_s();
     struct hcp_sweep_cell *cells[CHUNK];
     size_t n;
-    while (rc == HCP_OK &&
+    while (rc == HCP_OK && (rc = hcp_run_grow(run, level, err)) == HCP_OK &&
            (n = hcp_run_choose(run, level, deadline_s, run->cost.visits > 1 ? CHUNK : 1,
                                cells)) > 0) {
         struct visit chunk[CHUNK] = {{0}};
         double expected_s = 0, began = hcp_now_s();
         for (size_t i = 0; i < n; i++) {
             chunk[i].cell = cells[i];
+            chunk[i].expect_ms = hcp_run_predict_ms(run, level, cells[i]);
             expected_s += hcp_run_cost_s(run, level, cells[i]) / run->slip;
         }
         rc = measure_chunk(run, level, &device, chunk, n, &losses, err);
@@ -276,6 +308,8 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
     int flushed = hcp_run_flush(run, rc == HCP_OK ? err : &ignored);
     rc = rc == HCP_OK ? flushed : rc;
     level->wall_s += hcp_now_s() - start;
+    if (rc == HCP_OK)
+        rc = hcp_run_judge(run, level, run->ops->in_worker ? NULL : device, err);
     if (device)
         device->ops->close(device);
     if (rc == HCP_NO_ANSWER) { /* the device under this limit, not the sweep */
@@ -306,38 +340,81 @@ static int start_mps(struct hcp_sweep *run, struct hcp_err *err)
                     why.text);
 }
 
-static int measure_levels(struct hcp_sweep *run, struct hcp_err *err)
+/* All levels once, in this order. */
+static int measure_round(struct hcp_sweep *run, const size_t *order, size_t n,
+                         struct hcp_err *err)
 {
-    size_t order[1024], n = run->n_levels < 1024 ? run->n_levels : 1024;
     int rc = HCP_OK;
-    for (size_t i = 0; i < n; i++)
-        order[i] = i;
-    hcp_shuffle(order, n, sizeof *order, (uint64_t)run->options->seed);
     for (size_t i = 0; i < n && rc == HCP_OK; i++) {
         struct hcp_level *level = &run->levels[order[i]];
         hcp_run_count(level);
-        if (hcp_run_todo(level) == 0)
+        /* Where asking costs nothing, a level that has its target is asked what it would
+         * have said. */
+        if (!may_measure(run, level) && (!run->adaptive || run->ops->in_worker))
             continue;
         double deadline_s = run->deadline_s, now_s = hcp_now_s();
         if (isfinite(deadline_s)) { /* its part of the time left, by the work left */
             double part = hcp_run_level_left_s(run, level), all = 0;
             for (size_t k = i; k < n; k++)
                 all += hcp_run_level_left_s(run, &run->levels[order[k]]);
-            deadline_s = now_s + fmax(0, deadline_s - now_s) * part / all;
+            if (all > 0)
+                deadline_s = now_s + fmax(0, deadline_s - now_s) * part / all;
         }
         rc = measure_level(run, level, deadline_s, err);
     }
     return rc;
 }
 
+/* Cells that are stored, or have failed. */
+static int count_done(struct hcp_sweep *run)
+{
+    int done = 0;
+    for (size_t i = 0; i < run->n_levels; i++) {
+        hcp_run_count(&run->levels[i]);
+        done += run->levels[i].counts[HCP_CELL_OK] + run->levels[i].counts[HCP_CELL_BAD];
+    }
+    return done;
+}
+
+/* Adaptive levels that met their target early leave time to those that did not: these
+ * have another turn, as long as that leads to something. */
+static int reopen(struct hcp_sweep *run)
+{
+    int any = 0;
+    for (size_t i = 0; i < run->n_levels; i++) {
+        struct hcp_level *level = &run->levels[i];
+        for (size_t k = 0; k < level->n && level->out_of_time; k++)
+            if (level->cells[k].state == HCP_CELL_NO_TIME)
+                level->cells[k].state = HCP_CELL_TODO;
+        any |= level->out_of_time;
+        level->out_of_time = 0;
+    }
+    return any;
+}
+
+static int measure_levels(struct hcp_sweep *run, struct hcp_err *err)
+{
+    size_t order[1024], n = run->n_levels < 1024 ? run->n_levels : 1024;
+    for (size_t i = 0; i < n; i++)
+        order[i] = i;
+    hcp_shuffle(order, n, sizeof *order, (uint64_t)run->options->seed);
+    for (int done = count_done(run);;) {
+        int rc = measure_round(run, order, n, err), now = count_done(run);
+        if (rc != HCP_OK || !run->adaptive || now == done || !reopen(run))
+            return rc;
+        done = now;
+    }
+}
+
 int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
 {
     int todo = 0, rc = HCP_OK;
-    for (size_t i = 0; i < run->n_levels; i++) {
+    for (size_t i = 0; i < run->n_levels && rc == HCP_OK; i++) {
         hcp_run_count(&run->levels[i]);
-        todo += hcp_run_todo(&run->levels[i]);
+        todo += may_measure(run, &run->levels[i]);
+        rc = hcp_run_judge(run, &run->levels[i], NULL, err);
     }
-    if (todo > 0) {
+    if (rc == HCP_OK && (todo > 0 || (run->adaptive && !run->ops->in_worker))) {
         hcp_progress_init(&run->progress);
         rc = start_mps(run, err);
         if (rc == HCP_OK)

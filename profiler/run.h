@@ -7,6 +7,7 @@
 #include "db/cli.h"
 #include "profiler/device.h"
 #include "profiler/limiter.h"
+#include "profiler/predict.h"
 #include "profiler/progress.h"
 #include "profiler/sweep.h"
 
@@ -14,6 +15,20 @@ struct hcp_limit_list {
     char (*limit)[32]; /* "mps:10"; "" = whole device */
     size_t n;
 };
+
+/* What an adaptive sweep aims at: held-out errors, per level and mask. */
+struct hcp_target {
+    double median, p90;
+};
+/* "2%,5%" or "0.02,0.05"; the second is 2.5 times the first where it is left out. */
+int hcp_parse_target(const char *text, struct hcp_target *target, struct hcp_err *err);
+
+enum hcp_run_how {
+    HCP_RUN_DEFAULT = 0, /* adaptive where times take time and no lengths are given */
+    HCP_RUN_ADAPTIVE,
+    HCP_RUN_EXHAUSTIVE
+};
+enum hcp_run_preset { HCP_PRESET_STANDARD = 0, HCP_PRESET_QUICK, HCP_PRESET_THOROUGH };
 
 struct hcp_run_options {
     struct hcp_shape_args shape;
@@ -26,7 +41,21 @@ struct hcp_run_options {
     int64_t seed;
     double max_cell_s, time_budget_s; /* NaN: preset; INFINITY: none */
     double warmup_s;                  /* NaN: preset */
+    enum hcp_run_how how;
+    enum hcp_run_preset preset;
+    struct hcp_target target; /* 0: the preset's */
     int dry_run, retry_failed, fresh, allow_throttled, no_cupti, json;
+};
+
+/* An adaptive sweep of one mask of a level. */
+struct hcp_adapt {
+    int batches; /* chosen after the starting set */
+    int met;     /* the target, by heldout */
+    /* Of the wanted cells, each predicted from the others; of all cells of the grid in
+     * the same way, or what that is estimated to be; and of the cells left out, predicted
+     * from the wanted ones, where their times are known. */
+    struct hcp_heldout heldout, exhaustive, left_out;
+    int estimated;
 };
 
 struct hcp_level {
@@ -37,6 +66,8 @@ struct hcp_level {
     /* Filled by hcp_run_count: blocks, and finish passes. */
     int n_blocks, counts[HCP_CELL_STATES], finishes[HCP_CELL_STATES];
     struct hcp_estimate estimate;
+    struct hcp_adapt adapt[2]; /* full, causal */
+    int out_of_time;           /* adaptive: a wanted cell did not fit the time left */
     int32_t sm_seen;
     double wall_s;
     char error[1024];        /* the level could not be measured; "" */
@@ -59,6 +90,8 @@ struct hcp_sweep {
     double open_s;                 /* a level takes this to begin with */
     double slip;                   /* cells take this times what they are expected to */
     double max_cell_s, deadline_s; /* deadline on hcp_now_s's clock */
+    int adaptive;
+    struct hcp_target target;
     hcp_db *db;                    /* NULL: dry run without a database */
     double batch_began_s;          /* > 0: a transaction is open since then */
     hcp_mps *mps;
@@ -85,7 +118,8 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err);
 void hcp_run_free(struct hcp_sweep *run);
 
 void hcp_run_count(struct hcp_level *level);
-/* Blocks and finish passes to do, by the last count. */
+/* Blocks and finish passes to do, by the last count; of an adaptive sweep also those
+ * that may turn out not to be needed. */
 int hcp_run_todo(const struct hcp_level *level);
 void hcp_run_close_whole(struct hcp_sweep *run);
 /* Opens the whole device with this kernel instead, and forgets what is known of the
@@ -103,11 +137,28 @@ double hcp_run_cost_s(const struct hcp_sweep *run, const struct hcp_level *level
 /* Seconds that a level, and that all levels, will take; 0: nothing to do. */
 double hcp_run_level_left_s(const struct hcp_sweep *run, const struct hcp_level *level);
 double hcp_run_left_s(const struct hcp_sweep *run);
-/* Next cells to measure, at most max, 0 when there is none: those that fit before
- * deadline_s, in the sweep's order. When none fits, the smallest one left is judged for
+/* Next of the due cells to measure, at most max, 0 when there is none: those that fit
+ * before deadline_s, in the sweep's order. When none fits, the smallest one left is judged for
  * good, because predictions only get better (and lower) as larger cells are measured. */
 size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
                       double deadline_s, size_t max, struct hcp_sweep_cell **chunk);
+
+/* ---- run-adapt.c: the adaptive sweep ------------------------------------- */
+
+/* To be measured as things stand: not a candidate of an adaptive sweep. */
+int hcp_run_is_due(const struct hcp_sweep *run, const struct hcp_sweep_cell *cell);
+int hcp_run_due(const struct hcp_sweep *run, const struct hcp_level *level);
+/* When no cell of the level is due, wants more until one is; when the targets are met,
+ * marks what is left as spared. Nothing for an exhaustive sweep. */
+int hcp_run_grow(const struct hcp_sweep *run, struct hcp_level *level,
+                 struct hcp_err *err);
+/* Fills the errors of an adaptive level. device: open under its limit, if its answers
+ * cost nothing: cells left out are then asked for. Else NULL. */
+int hcp_run_judge(const struct hcp_sweep *run, struct hcp_level *level,
+                  hcp_device *device, struct hcp_err *err);
+/* Median time of a cell that is not stored; 0: the device has no answer. */
+double hcp_run_ask(const struct hcp_sweep *run, hcp_device *device,
+                   const struct hcp_sweep_cell *cell);
 
 /* ---- run-store.c: the database side ------------------------------------- */
 
@@ -136,5 +187,8 @@ void hcp_run_announce(const struct hcp_sweep *run);
 void hcp_run_table_columns(hcp_table *table);
 void hcp_run_table_rows(const struct hcp_sweep *run, hcp_table *table);
 json_t *hcp_run_json(const struct hcp_sweep *run);
+/* Lines on stderr about an adaptive sweep: cells it took of the grid's, the errors of
+ * both, and what missed its target; nothing for an exhaustive one. */
+void hcp_run_explain_adaptive(const struct hcp_sweep *run);
 
 #endif

@@ -25,16 +25,22 @@ static int add_len(int64_t **lens, size_t *n, int64_t len)
     return 0;
 }
 
-int hcp_grid_preset(int64_t lowest, int64_t max_len, int half_steps, struct hcp_grid *out,
-                    struct hcp_err *err)
+int hcp_grid_preset(int64_t lowest, int64_t max_len, enum hcp_half_steps half_steps,
+                    struct hcp_grid *out, struct hcp_err *err)
 {
     struct hcp_grid g = {0};
     int bad = 0;
     for (int64_t len = lowest; len < max_len && !bad; len *= 2) {
         bad = add_len(&g.q, &g.n_q, len) || add_len(&g.kv, &g.n_kv, len) ||
               add_len(&g.causal, &g.n_causal, len);
-        if (half_steps && len >= 256 && len < 2048 && len + len / 2 < max_len)
-            bad = bad || add_len(&g.q, &g.n_q, len + len / 2);
+        int64_t half = len + len / 2;
+        if (half >= max_len || half_steps == HCP_HALF_NONE)
+            continue;
+        if (half_steps == HCP_HALF_ALL)
+            bad = bad || add_len(&g.q, &g.n_q, half) || add_len(&g.kv, &g.n_kv, half) ||
+                  add_len(&g.causal, &g.n_causal, half);
+        else if (len >= 256 && len < 2048)
+            bad = bad || add_len(&g.q, &g.n_q, half);
     }
     bad = bad || add_len(&g.q, &g.n_q, max_len) || add_len(&g.kv, &g.n_kv, max_len) ||
           add_len(&g.causal, &g.n_causal, max_len);
@@ -141,6 +147,51 @@ int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
     return HCP_OK;
 }
 
+/* The cell of a mask nearest to a place, by octaves. */
+static struct hcp_sweep_cell *nearest(struct hcp_sweep_cell *cells, size_t n, int causal,
+                                      double q_len, double kv_len)
+{
+    struct hcp_sweep_cell *best = NULL;
+    double least = INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        if (cells[i].finish || cells[i].causal != causal)
+            continue;
+        double dq = log((double)cells[i].q_len / q_len),
+               dkv = log((double)cells[i].kv_len / kv_len), off = dq * dq + dkv * dkv;
+        if (off < least) {
+            least = off;
+            best = &cells[i];
+        }
+    }
+    return best;
+}
+
+void hcp_sweep_start(struct hcp_sweep_cell *cells, size_t n)
+{
+    enum { FEW_SQUARES = 5, FEW_RECTANGLES = 24, STEPS = HCP_START_LENS - 1 };
+    for (int causal = 0; causal < 2; causal++) {
+        double q[2] = {INFINITY, 0}, kv[2] = {INFINITY, 0};
+        int count = 0, few = causal ? FEW_SQUARES : FEW_RECTANGLES;
+        for (size_t i = 0; i < n; i++) {
+            struct hcp_sweep_cell *c = &cells[i];
+            if (c->finish || c->causal != causal)
+                continue;
+            c->wanted = 0;
+            count++;
+            q[0] = fmin(q[0], (double)c->q_len), q[1] = fmax(q[1], (double)c->q_len);
+            kv[0] = fmin(kv[0], (double)c->kv_len), kv[1] = fmax(kv[1], (double)c->kv_len);
+        }
+        for (size_t i = 0; i < n && count <= few; i++)
+            if (!cells[i].finish && cells[i].causal == causal)
+                cells[i].wanted = 1;
+        for (int a = 0; a <= STEPS && count > few; a++)
+            for (int b = causal ? a : 0; b <= (causal ? a : STEPS); b++)
+                nearest(cells, n, causal, q[0] * pow(q[1] / q[0], (double)a / STEPS),
+                        kv[0] * pow(kv[1] / kv[0], (double)b / STEPS))
+                    ->wanted = 1;
+    }
+}
+
 const char *hcp_finish_name(enum hcp_finish_kind kind)
 {
     return kind == HCP_FINISH_STORE ? "store" : kind == HCP_FINISH_MERGE ? "merge" : "";
@@ -234,9 +285,14 @@ double hcp_estimate_ms(const struct hcp_estimate *e, double area)
     return e->n > 0 ? best : e->guess_ms + e->guess_per_pair * area;
 }
 
+int hcp_cost_visits(const struct hcp_cost *cost, double sample_ms)
+{
+    return sample_ms >= HCP_SLOW_MS ? 1 : cost->visits;
+}
+
 double hcp_cost_s(const struct hcp_cost *cost, double sample_ms)
 {
-    double one = sample_ms / 1e3, visits = cost->visits;
+    double one = sample_ms / 1e3, visits = hcp_cost_visits(cost, sample_ms);
     double warm = visits * fmax(cost->warmup_s, one);
     double want = fmax(cost->min_time_s, cost->min_samples * one);
     double few = visits * ceil(cost->few_samples / visits);

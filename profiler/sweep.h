@@ -18,6 +18,7 @@ enum hcp_cell_state {
     HCP_CELL_MISSING, /* a recorded machine that does not have it */
     HCP_CELL_SLOW,    /* would take longer than --max-cell-time */
     HCP_CELL_NO_TIME, /* left out by --time-budget */
+    HCP_CELL_SPARED,  /* an adaptive sweep met its target without it */
     HCP_CELL_STATES
 };
 
@@ -37,7 +38,10 @@ struct hcp_sweep_cell {
     int64_t q_len, kv_len;
     enum hcp_finish_kind finish;
     int coarse; /* belongs to the coarse grid, which goes first */
+    int wanted; /* adaptive: belongs to the starting set, or was chosen since */
     enum hcp_cell_state state;
+    double ms;                 /* of a block with a stored time; else 0 */
+    int64_t tile_q, tile_kv;   /* with it, as the kernel says; 0 where it does not */
     double ci_lo_ms, ci_hi_ms; /* of a cell measured now; else 0 */
 };
 
@@ -49,10 +53,11 @@ struct hcp_grid {
 };
 
 /* The preset up to max_len: powers of two from lowest, max_len itself always in.
- * half_steps: q also half-way between them from 256 to 2K, where a step in q is a
- * step in waves of tiles. */
-int hcp_grid_preset(int64_t lowest, int64_t max_len, int half_steps, struct hcp_grid *out,
-                    struct hcp_err *err);
+ * half_steps: where lengths half-way between them are in too; HCP_HALF_WAVES: q from 256
+ * to 2K, where a step in q is a step in waves of tiles. */
+enum hcp_half_steps { HCP_HALF_NONE = 0, HCP_HALF_WAVES, HCP_HALF_ALL };
+int hcp_grid_preset(int64_t lowest, int64_t max_len, enum hcp_half_steps half_steps,
+                    struct hcp_grid *out, struct hcp_err *err);
 /* "128,1K,64K" -> sorted, distinct lengths; "none" -> none. */
 int hcp_grid_lens(const char *text, const char *option, int64_t **lens, size_t *n,
                   struct hcp_err *err);
@@ -62,6 +67,11 @@ void hcp_grid_free(struct hcp_grid *grid);
  * length, counted from the longest) first, each part shuffled by seed. */
 int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
                     struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err);
+/* Marks as wanted the cells that an adaptive sweep begins with, and no others: of each
+ * mask all if they are few, else the nearest to HCP_START_LENS lengths a side, spread
+ * evenly in octaves with both ends in. */
+enum { HCP_START_LENS = 4 };
+void hcp_sweep_start(struct hcp_sweep_cell *cells, size_t n);
 /* Query lengths at which finish passes are measured, given the sweep's longest: powers
  * of two from 512, and the longest itself, thinned to at most HCP_FINISH_LENS; where
  * these are not two, a quarter of the longest as well. Ascending; their number. */
@@ -93,12 +103,18 @@ void hcp_estimate_add(struct hcp_estimate *e, double area, double ms);
  * the area, and no smaller cell takes longer. */
 double hcp_estimate_ms(const struct hcp_estimate *e, double area);
 
+/* Blocks of this and more are measured with as few runs as will do. */
+#define HCP_SLOW_MS 50.0
+
 /* Seconds a cell takes in a sweep when one sample takes ms. */
 struct hcp_cost {
     double overhead_s; /* plan, inputs */
     double warmup_s, min_time_s, cap_s;
     int min_samples, few_samples, visits;
 };
+/* Visits of a cell: one when it is slow, for its samples last long enough to see the
+ * clocks settle, and every visit warms up again. */
+int hcp_cost_visits(const struct hcp_cost *cost, double sample_ms);
 double hcp_cost_s(const struct hcp_cost *cost, double sample_ms);
 
 #endif

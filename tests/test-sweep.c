@@ -137,9 +137,13 @@ static void costs(void **state)
                             .visits = 2};
     (void)state;
     assert_true(fabs(hcp_cost_s(&cost, 0.1) - (0.05 + 0.05 + 0.03)) < 1e-12);
-    assert_true(fabs(hcp_cost_s(&cost, 50) - (0.05 + 0.1 + 0.5)) < 1e-12);
-    assert_true(fabs(hcp_cost_s(&cost, 200) - (0.05 + 0.4 + 1)) < 1e-12); /* the cap */
-    assert_true(fabs(hcp_cost_s(&cost, 1000) - (0.05 + 2 + 4)) < 1e-12); /* two a visit */
+    assert_true(fabs(hcp_cost_s(&cost, 40) - (0.05 + 0.08 + 0.4)) < 1e-12);
+    /* Slow ones are visited once. */
+    assert_int_equal(hcp_cost_visits(&cost, 49.9), 2);
+    assert_int_equal(hcp_cost_visits(&cost, 50), 1);
+    assert_true(fabs(hcp_cost_s(&cost, 50) - (0.05 + 0.05 + 0.5)) < 1e-12);
+    assert_true(fabs(hcp_cost_s(&cost, 200) - (0.05 + 0.2 + 1)) < 1e-12); /* the cap */
+    assert_true(fabs(hcp_cost_s(&cost, 1000) - (0.05 + 1 + 3)) < 1e-12); /* a few */
 }
 
 static void areas(void **state)
