@@ -169,10 +169,9 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
     info->sm_count = (int32_t)m->sms;
     info->peak_tflops = NAN;
     strcpy(info->provider, "synthetic");
-    /* The coefficients are the version: other coefficients, other rows. */
+    /* The coefficients are the version: other coefficients, other rows; w: in waves. */
     snprintf(info->provider_version, sizeof info->provider_version,
-             "a%.4g b%.4g c%.4g f%.4g%s", m->a, m->b, m->c, m->f,
-             m->waves ? " waves" : "");
+             "a%.4g b%.4g c%.4g %c%.4g", m->a, m->b, m->c, m->waves ? 'w' : 'f', m->f);
     if (m->store_b > 0 || m->store_f > 0)
         info->finishes |= 1u << HCP_FINISH_STORE;
     if (m->merge_b > 0 || m->merge_f > 0)

@@ -176,7 +176,7 @@ void hcp_sweep_start(struct hcp_sweep_cell *cells, size_t n)
             struct hcp_sweep_cell *c = &cells[i];
             if (c->finish || c->causal != causal)
                 continue;
-            c->wanted = 0;
+            c->wanted = c->batch = 0;
             count++;
             q[0] = fmin(q[0], (double)c->q_len), q[1] = fmax(q[1], (double)c->q_len);
             kv[0] = fmin(kv[0], (double)c->kv_len), kv[1] = fmax(kv[1], (double)c->kv_len);
@@ -189,6 +189,9 @@ void hcp_sweep_start(struct hcp_sweep_cell *cells, size_t n)
                 nearest(cells, n, causal, q[0] * pow(q[1] / q[0], (double)a / STEPS),
                         kv[0] * pow(kv[1] / kv[0], (double)b / STEPS))
                     ->wanted = 1;
+        for (size_t i = 0; i < n && count > few && !causal; i++)
+            if (!cells[i].finish && !cells[i].causal && cells[i].q_len <= HCP_FEW_WAVES)
+                nearest(cells, n, 0, (double)cells[i].q_len, kv[1])->wanted = 1;
     }
 }
 

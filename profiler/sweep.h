@@ -40,6 +40,8 @@ struct hcp_sweep_cell {
     int coarse; /* belongs to the coarse grid, which goes first */
     int wanted; /* adaptive: belongs to the starting set, or was chosen since */
     enum hcp_cell_state state;
+    int batch;                 /* adaptive: of its choice; 0 the starting set */
+    double foretold_ms;        /* what was predicted when it was chosen */
     double ms;                 /* of a block with a stored time; else 0 */
     int64_t tile_q, tile_kv;   /* with it, as the kernel says; 0 where it does not */
     double ci_lo_ms, ci_hi_ms; /* of a cell measured now; else 0 */
@@ -69,8 +71,9 @@ int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
                     struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err);
 /* Marks as wanted the cells that an adaptive sweep begins with, and no others: of each
  * mask all if they are few, else the nearest to HCP_START_LENS lengths a side, spread
- * evenly in octaves with both ends in. */
-enum { HCP_START_LENS = 4 };
+ * evenly in octaves with both ends in. And every short q_len against the longest kv_len,
+ * because few waves of tiles make steps that lie between the lengths of a coarse set. */
+enum { HCP_START_LENS = 4, HCP_FEW_WAVES = 2048 };
 void hcp_sweep_start(struct hcp_sweep_cell *cells, size_t n);
 /* Query lengths at which finish passes are measured, given the sweep's longest: powers
  * of two from 512, and the longest itself, thinned to at most HCP_FINISH_LENS; where
