@@ -273,8 +273,8 @@ static void print_cells(const struct hcp_sweep *run, hcp_table *table)
 
 static hcp_table *dry_table(void)
 {
-    static const char *const columns[] = {"device", "limit",  "mask",
-                                          "q_len",  "kv_len", "expected_ms", "set"};
+    static const char *const columns[] = {"device", "limit",       "mask", "q_len",
+                                          "kv_len", "expected_ms", "set"};
     hcp_table *table = hcp_table_new();
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         hcp_table_column(table, columns[i], i > 2 && i < 6);
@@ -305,7 +305,7 @@ static void explain(const struct hcp_sweep *run)
                 "(--max-cell-time)\n",
                 slow, run->max_cell_s);
     hcp_run_explain_adaptive(run);
-    if (no_time > 0 && !run->adaptive)
+    if (no_time > 0)
         fprintf(
             stderr,
             "hcp-profile: %d cells left out by --time-budget; the same command measures "

@@ -7,8 +7,9 @@
  *
  * with q and kv rounded up to the tile first, area the unmasked pairs of the
  * rounded rectangle (waves=1: times whole waves / waves, of a block for each tile of
- * queries, head and batch on the SMs of the limit; rectangles only), and speed = P/100 under mps:P or cpu:P, N/sms under green:N. A
- * kernel that needs finish passes is planted with
+ * queries, head and batch on the SMs of the limit; rectangles only), and speed = P/100
+ * under mps:P or cpu:P, N/sms under green:N. A kernel that needs finish passes is planted
+ * with
  *
  *   store_ms = (store_b*q + store_f) / speed, merge_ms = (merge_b*q + merge_f) / speed
  *
@@ -89,7 +90,8 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
     return hcp_fail(
         err, HCP_USAGE,
         "synthetic: unknown key '%s'; known: name a b c f noise seed samples tile_q "
-        "tile_kv sms waves delay fail_q store_b store_f merge_b merge_f (see hcp-profile(1))",
+        "tile_kv sms waves delay fail_q store_b store_f merge_b merge_f (see "
+        "hcp-profile(1))",
         key);
 }
 
@@ -230,7 +232,8 @@ static double block_ms(const struct synthetic *m, const struct hcp_cell_request 
         int64_t blocks = q / m->tile_q * m->blocks_of_tile, sms = m->base.info.sm_seen;
         whole = (double)round_up(blocks, sms) / (double)blocks;
     }
-    return (m->a * whole * (double)area + m->b * (double)q + m->c * (double)kv + m->f) / m->speed;
+    return (m->a * whole * (double)area + m->b * (double)q + m->c * (double)kv + m->f) /
+           m->speed;
 }
 
 static double finish_ms(const struct synthetic *m, const struct hcp_cell_request *cell)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "profiler/sweep.h"
 
-enum { TERMS = 5 };
+enum { TERMS = 6 };
 
 /* No model is surer than this: times repeat to about a thousandth at best. */
 static const double LEAST_SD = 5e-4;
@@ -15,12 +15,12 @@ struct hcp_predictor {
     struct hcp_predict_shape shape;
     size_t n;
     struct hcp_point *point;
-    double *u, *v;        /* positions, in octaves */
-    double *inverse;      /* n x n, of the covariance in units of variance */
-    double *weight;       /* inverse times the residuals */
-    double *error;        /* held-out error of each point, in logarithms */
-    double *surprise;     /* its square over the variance expected of it */
-    double mean[TERMS];   /* coefficients */
+    double *u, *v;      /* positions, in octaves */
+    double *inverse;    /* n x n, of the covariance in units of variance */
+    double *weight;     /* inverse times the residuals */
+    double *error;      /* held-out error of each point, in logarithms */
+    double *surprise;   /* its square over the variance expected of it */
+    double mean[TERMS]; /* coefficients */
     double length, nugget, variance;
 };
 
@@ -36,19 +36,22 @@ static void terms(const struct hcp_predict_shape *s, int64_t q_len, int64_t kv_l
     int64_t q = round_up(q_len, s->tile_q), kv = round_up(kv_len, s->tile_kv);
     if (s->causal)
         kv = q;
-    double area = hcp_cell_area(s->causal, q, kv), waves = 0;
+    double area = hcp_cell_area(s->causal, q, kv), waves[2] = {0, 0};
     if (!s->causal && s->sms > 0 && s->blocks_of_tile > 0) {
         /* A kernel that does not say what its tile is has 128 rows more often than not;
          * where it has not, the fit gives the term no weight. */
         int64_t tile = s->tile_q > 1 ? s->tile_q : 128;
         int64_t blocks = (q + tile - 1) / tile * s->blocks_of_tile;
-        waves = area * (double)round_up(blocks, s->sms) / (double)blocks;
+        for (int one = 0; one < 2; one++) /* block to an SM, or two */
+            waves[one] =
+                area * (double)round_up(blocks, (one + 1) * s->sms) / (double)blocks;
     }
     out[0] = area;
-    out[1] = waves;
-    out[2] = (double)q;
-    out[3] = s->causal ? 0 : (double)kv;
-    out[4] = 1;
+    out[1] = waves[0];
+    out[2] = waves[1];
+    out[3] = (double)q;
+    out[4] = s->causal ? 0 : (double)kv;
+    out[5] = 1;
 }
 
 static double dot(const double *a, const double *b, size_t n)
@@ -252,8 +255,8 @@ static void hold_out(struct hcp_predictor *p, const double normal[TERMS][TERMS],
         least_squares(less, less_right, mean);
         double sum = 0;
         for (size_t j = 0; j < p->n; j++)
-            sum += row[j] * (log(p->point[j].ms) - mean_log(p, mean, p->point[j].q_len,
-                                                            p->point[j].kv_len));
+            sum += row[j] * (log(p->point[j].ms) -
+                             mean_log(p, mean, p->point[j].q_len, p->point[j].kv_len));
         p->error[i] = sum / row[i];
         p->surprise[i] = fmin(100, p->error[i] * p->error[i] * row[i] / p->variance);
     }
@@ -291,8 +294,8 @@ int hcp_predictor_fit(const struct hcp_predict_shape *shape,
     }
     least_squares(normal, right, p->mean);
     for (size_t i = 0; i < n; i++)
-        y[i] = log(points[i].ms) -
-               mean_log(p, p->mean, points[i].q_len, points[i].kv_len);
+        y[i] =
+            log(points[i].ms) - mean_log(p, p->mean, points[i].q_len, points[i].kv_len);
     if (fit_process(p, y) != 0)
         goto memory;
     hold_out(p, normal, right);
@@ -485,8 +488,8 @@ size_t hcp_predictor_next(const hcp_predictor *p, const struct hcp_point *points
         for (size_t c = 0; c < n; c++) {
             double du = position(points[c].q_len) - u,
                    dv = p->shape.causal ? 0 : position(points[c].kv_len) - v;
-            double both = covariance(p->length, du, dv) -
-                          dot(&k[c * p->n], &ki[best * p->n], p->n);
+            double both =
+                covariance(p->length, du, dv) - dot(&k[c * p->n], &ki[best * p->n], p->n);
             for (size_t i = 0; i < got; i++)
                 both -= g[i * n + c] * g[i * n + best];
             share[c] = both / own;

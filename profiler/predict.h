@@ -8,9 +8,10 @@
  * Times are kriged in logarithms (Rasmussen and Williams, Gaussian Processes for Machine
  * Learning, 2006: eq. 2.25, 2.26, 5.8, 5.12):
  *
- *   log t = log m + g,   m = a*area + w*area in whole waves + b*q + c*kv + f
+ *   log t = log m + g,   m = a*area + v*area1 + w*area2 + b*q + c*kv + f
  *
- * with coefficients >= 0 of the least relative squares, and g a process with a Matern
+ * with coefficients >= 0 of the least relative squares; area1 and area2 are the area in
+ * whole waves of thread blocks, one or two to an SM; and g is a process with a Matern
  * covariance (3/2) in octaves of either length plus what repeats do not share.
  */
 #ifndef HCP_PREDICT_H

@@ -38,10 +38,10 @@ static struct hcp_point point_of(const struct hcp_sweep_cell *c)
 static struct hcp_predict_shape shape_of(const struct hcp_sweep *run,
                                          const struct hcp_level *level, int causal)
 {
-    struct hcp_predict_shape shape = {
-        .causal = causal,
-        .sms = level->sm_seen,
-        .blocks_of_tile = (int64_t)run->key.batch * run->key.heads};
+    struct hcp_predict_shape shape = {.causal = causal,
+                                      .sms = level->sm_seen,
+                                      .blocks_of_tile =
+                                          (int64_t)run->key.batch * run->key.heads};
     for (size_t i = 0; i < level->n; i++) {
         const struct hcp_sweep_cell *c = &level->cells[i];
         if (!is_block(c, causal) || !has_time(c) || !c->wanted)
@@ -157,7 +157,9 @@ static int grow_mask(const struct hcp_sweep *run, struct hcp_level *level, int c
          * the starting set can miss a step between all of its lengths. */
         struct hcp_heldout last = foretold(level, causal, a->batches);
         a->met = within(run, &a->heldout, n > 0 ? LEAST_CELLS : 1) &&
-                 (n == 0 || (a->batches > 0 && (last.cells == 0 || (last.median <= run->target.median && last.p90 <= run->target.p90))));
+                 (n == 0 || (a->batches > 0 &&
+                             (last.cells == 0 || (last.median <= run->target.median &&
+                                                  last.p90 <= run->target.p90))));
         if (!a->met && n > 0) {
             n = hcp_predictor_next(p, points, n, batch[causal], chosen);
             *grown += n;
@@ -178,7 +180,8 @@ static int grow_mask(const struct hcp_sweep *run, struct hcp_level *level, int c
 
 int hcp_run_is_due(const struct hcp_sweep *run, const struct hcp_sweep_cell *cell)
 {
-    return cell->state == HCP_CELL_TODO && (!run->adaptive || cell->finish || cell->wanted);
+    return cell->state == HCP_CELL_TODO &&
+           (!run->adaptive || cell->finish || cell->wanted);
 }
 
 int hcp_run_due(const struct hcp_sweep *run, const struct hcp_level *level)
@@ -239,8 +242,7 @@ static int report_mask(const struct hcp_sweep *run, struct hcp_level *level, int
         else
             missing[n_missing++] = at;
         if (!c->wanted && at.ms > HCP_HEADLINE_MS)
-            error[n_error++] =
-                fabs(hcp_predictor_ms(p, at.q_len, at.kv_len) / at.ms - 1);
+            error[n_error++] = fabs(hcp_predictor_ms(p, at.q_len, at.kv_len) / at.ms - 1);
     }
     a->heldout = hcp_predictor_heldout(p);
     a->left_out = hcp_heldout_of(error, n_error);

@@ -213,10 +213,10 @@ static int make_grid(struct hcp_sweep *run, const struct preset *preset,
     int64_t max_len = o->max_len ? o->max_len : preset->max_len, one = 1;
     int decode = strcmp(run->key.phase, "decode") == 0;
     int64_t lowest = decode ? 1024 : preset->lowest;
-    enum hcp_half_steps half_steps =
-        o->preset == HCP_PRESET_THOROUGH ? HCP_HALF_ALL
-        : run->ops == &hcp_device_cpu_ops ? HCP_HALF_NONE /* no tiles to round to */
-                                          : HCP_HALF_WAVES;
+    enum hcp_half_steps half_steps = o->preset == HCP_PRESET_THOROUGH ? HCP_HALF_ALL
+                                     : run->ops == &hcp_device_cpu_ops
+                                         ? HCP_HALF_NONE /* no tiles to round to */
+                                         : HCP_HALF_WAVES;
     int rc =
         hcp_grid_preset(lowest < max_len ? lowest : max_len, max_len, half_steps, g, err);
     if (rc != HCP_OK)

@@ -112,8 +112,7 @@ void hcp_run_explain_adaptive(const struct hcp_sweep *run)
                         "median, %.1f %% p90 with %s\n",
                         run->info.slug, *l->limit ? l->limit : "none",
                         causal ? "causal" : "full", 100 * a->heldout.median,
-                        100 * a->heldout.p90,
-                        why_missed(run, l));
+                        100 * a->heldout.p90, why_missed(run, l));
         }
     }
     if (own.cells == 0)

@@ -253,8 +253,7 @@ static int measure_chunk(struct hcp_sweep *run, struct hcp_level *level,
             if (v->cell->state != HCP_CELL_TODO || turn >= visits)
                 continue;
             show_progress(run, level, v->cell);
-            int rc = visit_cell(run, level, device, v, turn == visits - 1,
-                                losses, err);
+            int rc = visit_cell(run, level, device, v, turn == visits - 1, losses, err);
             if (rc == HCP_OK && hcp_worker_stop)
                 rc = hcp_fail(err, HCP_FAILED, "stopped");
             if (rc != HCP_OK)

@@ -92,8 +92,8 @@ struct hcp_sweep {
     double max_cell_s, deadline_s; /* deadline on hcp_now_s's clock */
     int adaptive;
     struct hcp_target target;
-    hcp_db *db;                    /* NULL: dry run without a database */
-    double batch_began_s;          /* > 0: a transaction is open since then */
+    hcp_db *db;           /* NULL: dry run without a database */
+    double batch_began_s; /* > 0: a transaction is open since then */
     hcp_mps *mps;
     struct hcp_progress progress;
     char note[1100]; /* what the user should know before it starts; "" */
@@ -138,8 +138,9 @@ double hcp_run_cost_s(const struct hcp_sweep *run, const struct hcp_level *level
 double hcp_run_level_left_s(const struct hcp_sweep *run, const struct hcp_level *level);
 double hcp_run_left_s(const struct hcp_sweep *run);
 /* Next of the due cells to measure, at most max, 0 when there is none: those that fit
- * before deadline_s, in the sweep's order. When none fits, the smallest one left is judged for
- * good, because predictions only get better (and lower) as larger cells are measured. */
+ * before deadline_s, in the sweep's order. When none fits, the smallest one left is
+ * judged for good, because predictions only get better (and lower) as larger cells are
+ * measured. */
 size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
                       double deadline_s, size_t max, struct hcp_sweep_cell **chunk);
 

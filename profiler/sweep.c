@@ -179,7 +179,8 @@ void hcp_sweep_start(struct hcp_sweep_cell *cells, size_t n)
             c->wanted = c->batch = 0;
             count++;
             q[0] = fmin(q[0], (double)c->q_len), q[1] = fmax(q[1], (double)c->q_len);
-            kv[0] = fmin(kv[0], (double)c->kv_len), kv[1] = fmax(kv[1], (double)c->kv_len);
+            kv[0] = fmin(kv[0], (double)c->kv_len),
+            kv[1] = fmax(kv[1], (double)c->kv_len);
         }
         for (size_t i = 0; i < n && count <= few; i++)
             if (!cells[i].finish && cells[i].causal == causal)

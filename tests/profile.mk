@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 PROFILER_TEST_LIBS = profiler/libhcpprofiler.la $(PROFILER_CUDA) $(CMOCKA_LIBS)
 if HAVE_CMOCKA
-profiler_tests = tests/test-stats tests/test-sweep tests/test-limiter
+profiler_tests = tests/test-stats tests/test-sweep tests/test-predict tests/test-limiter
 check_PROGRAMS += $(profiler_tests)
 TESTS += $(profiler_tests)
 tests_test_limiter_SOURCES = tests/test-limiter.c tests/mps-fixture.h
 tests_test_limiter_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_limiter_LDADD = $(PROFILER_TEST_LIBS)
+tests_test_predict_SOURCES = tests/test-predict.c
+tests_test_predict_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_predict_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_test_predict_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_stats_SOURCES = tests/test-stats.c
 tests_test_stats_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_stats_LDADD = $(PROFILER_TEST_LIBS)
@@ -38,8 +42,9 @@ tests_plugin_faulty_la_LIBADD = $(LIBM)
 $(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
 
 EXTRA_DIST += tests/fake-mps-control
-profiler_scripts = tests/profile-run.bats tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats tests/profile-check.bats \
-	tests/profile-diff.bats tests/profile-man.sh \
+profiler_scripts = tests/profile-run.bats tests/profile-adaptive.bats \
+	tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats \
+	tests/profile-check.bats tests/profile-diff.bats tests/profile-man.sh \
 	tests/gpu-profile.sh
 dist_check_SCRIPTS += $(profiler_scripts)
 TESTS += $(profiler_scripts)

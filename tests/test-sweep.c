@@ -143,7 +143,7 @@ static void costs(void **state)
     assert_int_equal(hcp_cost_visits(&cost, 50), 1);
     assert_true(fabs(hcp_cost_s(&cost, 50) - (0.05 + 0.05 + 0.5)) < 1e-12);
     assert_true(fabs(hcp_cost_s(&cost, 200) - (0.05 + 0.2 + 1)) < 1e-12); /* the cap */
-    assert_true(fabs(hcp_cost_s(&cost, 1000) - (0.05 + 1 + 3)) < 1e-12); /* a few */
+    assert_true(fabs(hcp_cost_s(&cost, 1000) - (0.05 + 1 + 3)) < 1e-12);  /* a few */
 }
 
 static void areas(void **state)
