@@ -163,10 +163,10 @@ static json_t *adaptive_json(const struct hcp_sweep *run, const struct hcp_level
 void hcp_run_table_columns(hcp_table *table)
 {
     static const char *const left[] = {"device", "origin", "limit", "kernel"};
-    static const char *const right[] = {"sms",    "cells",   "measured", "kept",
-                                        "failed", "missing", "slow",     "no_time",
-                                        "spared", "todo",    "finish",   "seconds",
-                                        "error",  "p90",     "grid",     "grid_p90"};
+    static const char *const right[] = {"sms",    "cells",   "measured",    "kept",
+                                        "failed", "missing", "slow",        "no_time",
+                                        "spared", "todo",    "finish",      "seconds",
+                                        "median", "p90",     "grid_median", "grid_p90"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         hcp_table_column(table, left[i], 0);
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)

@@ -133,7 +133,7 @@ static void spread(void **state)
 {
     struct hcp_point points[64];
     const struct hcp_point candidates[] = {
-        {4100, 4100, 0}, {16384, 16384, 0}, {16384, 16500, 0}};
+        {2896, 2896, 0}, {16384, 16384, 0}, {16384, 16500, 0}};
     const struct hcp_point sizes[] = {{724, 724, 0}, {2896, 2896, 0}};
     size_t n = 0, chosen[4];
     hcp_predictor *p;
@@ -150,6 +150,9 @@ static void spread(void **state)
     assert_int_equal(hcp_predictor_next(p, candidates, 3, 3, chosen), 3);
     assert_true(chosen[0] == 1 || chosen[0] == 2);
     assert_int_equal(chosen[1], 0); /* not the other one of the hole */
+    hcp_predictor_free(p);
+    n = make_grid(points, 8, 8, 512);
+    assert_int_equal(hcp_predictor_fit(&plain, points, n, &p, NULL), HCP_OK);
     assert_int_equal(hcp_predictor_next(p, sizes, 2, 1, chosen), 1);
     assert_int_equal(chosen[0], 1); /* as far from the others, but longer */
     hcp_predictor_free(p);
