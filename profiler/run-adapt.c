@@ -14,6 +14,7 @@
 #include <string.h>
 #include "db/parse.h"
 #include "profiler/predict.h"
+#include "profiler/worker.h"
 
 /* Cells chosen at a time of rectangles and of squares: their visits interleave. */
 static const size_t batch[2] = {6, 2};
@@ -236,7 +237,7 @@ static int report_mask(const struct hcp_sweep *run, struct hcp_level *level, int
         if (!is_block(c, causal) || (c->wanted && !has_time(c)))
             continue;
         if (!has_time(c))
-            at.ms = device ? hcp_run_ask(run, device, c) : 0;
+            at.ms = device && !hcp_worker_stop ? hcp_run_ask(run, device, c) : 0;
         if (at.ms > 0)
             all[n_all++] = at;
         else

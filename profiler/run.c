@@ -37,6 +37,13 @@ static int may_measure(const struct hcp_sweep *run, const struct hcp_level *leve
     return run->adaptive ? hcp_run_due(run, level) > 0 : hcp_run_todo(level) > 0;
 }
 
+/* Where times are read or computed, and nobody is in a hurry, cells left out by an
+ * adaptive sweep are asked for all the same, to say what was missed. */
+static int asks(const struct hcp_sweep *run)
+{
+    return run->adaptive && !run->ops->in_worker && isinf(run->deadline_s);
+}
+
 /* Opens the device under a level's limit and holds it against the device the sweep
  * began with. */
 static int open_level(struct hcp_sweep *run, struct hcp_level *level, hcp_device **out,
@@ -308,7 +315,7 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
     rc = rc == HCP_OK ? flushed : rc;
     level->wall_s += hcp_now_s() - start;
     if (rc == HCP_OK)
-        rc = hcp_run_judge(run, level, run->ops->in_worker ? NULL : device, err);
+        rc = hcp_run_judge(run, level, asks(run) ? device : NULL, err);
     if (device)
         device->ops->close(device);
     if (rc == HCP_NO_ANSWER) { /* the device under this limit, not the sweep */
@@ -347,9 +354,7 @@ static int measure_round(struct hcp_sweep *run, const size_t *order, size_t n,
     for (size_t i = 0; i < n && rc == HCP_OK; i++) {
         struct hcp_level *level = &run->levels[order[i]];
         hcp_run_count(level);
-        /* Where asking costs nothing, a level that has its target is asked what it would
-         * have said. */
-        if (!may_measure(run, level) && (!run->adaptive || run->ops->in_worker))
+        if (!may_measure(run, level) && !asks(run))
             continue;
         double deadline_s = run->deadline_s, now_s = hcp_now_s();
         if (isfinite(deadline_s)) { /* its part of the time left, by the work left */
@@ -413,7 +418,7 @@ int hcp_run_measure(struct hcp_sweep *run, struct hcp_err *err)
         todo += may_measure(run, &run->levels[i]);
         rc = hcp_run_judge(run, &run->levels[i], NULL, err);
     }
-    if (rc == HCP_OK && (todo > 0 || (run->adaptive && !run->ops->in_worker))) {
+    if (rc == HCP_OK && (todo > 0 || asks(run))) {
         hcp_progress_init(&run->progress);
         rc = start_mps(run, err);
         if (rc == HCP_OK)
