@@ -141,6 +141,24 @@ static void stops_by_noise(void **state)
     hcp_samples_free(&s);
 }
 
+/* A run before that lasted as long as the warm-up should is one; a shorter one is not. */
+static void a_run_before_warms_up(void **state)
+{
+    struct hcp_measure_rule rule;
+    struct hcp_samples s;
+    (void)state;
+    for (int longer = 0; longer < 2; longer++) {
+        struct source slow = {.ms = 60, .noise = 0.001, .seed = 1};
+        rule_without_time(&rule);
+        rule.warmup_s = 0.001;
+        rule.ran_ms = longer ? 60 : 0.9;
+        assert_int_equal(hcp_measure(&rule, take, &slow, NULL, &s, NULL), HCP_OK);
+        assert_true(longer ? slow.taken == s.n : slow.taken > s.n);
+        assert_true(fabs(s.warm_ms - 60) < 1);
+        hcp_samples_free(&s);
+    }
+}
+
 static void stops_when_settled_or_full(void **state)
 {
     struct hcp_measure_rule rule;
@@ -234,6 +252,7 @@ int main(void)
         cmocka_unit_test(summary),
         cmocka_unit_test(resolution_is_no_outlier),
         cmocka_unit_test(stops_by_noise),
+        cmocka_unit_test(a_run_before_warms_up),
         cmocka_unit_test(stops_when_settled_or_full),
         cmocka_unit_test(full_before_min_time),
         cmocka_unit_test(slow_cells_stop_with_few),
