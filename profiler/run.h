@@ -50,6 +50,7 @@ struct hcp_run_options {
 /* An adaptive sweep of one mask of a level. */
 struct hcp_adapt {
     int batches; /* chosen after the starting set */
+    int good;    /* the last so many of them met the target */
     int met;     /* the target, by heldout */
     /* Of the wanted cells, each predicted from the others; of all cells of the grid in
      * the same way, or what that is estimated to be; and of the cells left out, predicted
