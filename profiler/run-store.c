@@ -79,7 +79,8 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
 }
 
 /* The pass is no part of the kernel: rows of any version of it count. (What a kernel that
- * accumulates adds is, but its rows do not keep the version: --fresh measures them anew.) */
+ * accumulates adds is, but its rows do not keep the version: --fresh measures them anew.)
+ */
 static int visit_finish(const struct hcp_finish_row *row, void *ctx)
 {
     struct resume *r = ctx;
