@@ -382,9 +382,10 @@ static size_t headline(const double *u, const double *v, const double *ms, doubl
 
 struct hcp_heldout hcp_predictor_heldout(const hcp_predictor *p)
 {
-    double *error = malloc((2 * p->n + 1) * sizeof *error), *ms = error + p->n;
+    double *error = malloc((2 * p->n + 1) * sizeof *error);
     if (!error)
         return (struct hcp_heldout){NAN, NAN, 0};
+    double *ms = error + p->n;
     for (size_t i = 0; i < p->n; i++) {
         error[i] = fabs(expm1(-p->error[i])); /* predicted / measured - 1 */
         ms[i] = p->point[i].ms;
@@ -459,9 +460,9 @@ size_t hcp_predictor_next(const hcp_predictor *p, const struct hcp_point *points
     /* Of each point: its variance, its error's scale, its covariances with the measured
      * points and those times the inverse; and of each choice its share of the rest. */
     double *left = malloc((2 * n + 2 * n * p->n + most * n + 1) * sizeof *left);
-    double *scale = left + n, *k = scale + n, *ki = k + n * p->n, *g = ki + n * p->n;
     if (!left)
         return 0;
+    double *scale = left + n, *k = scale + n, *ki = k + n * p->n, *g = ki + n * p->n;
     for (size_t c = 0; c < n; c++) {
         double u = position(points[c].q_len),
                v = p->shape.causal ? 0 : position(points[c].kv_len);
