@@ -16,11 +16,13 @@ setup() {
 with_mpi() {
     [ -x "$top_builddir/profiler/hcp-link" ] || skip "built without MPI"
     command -v mpirun >/dev/null || skip "no mpirun"
+    for program in sqlite3 pgrep; do
+        command -v $program >/dev/null || skip "no $program program"
+    done
     # What MPI keeps is no leak of ours.
     export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 }
 rows() { # SQL columns and the rest
-    command -v sqlite3 >/dev/null || skip "no sqlite3 program"
     sqlite3 "$HCP_DB" "SELECT $1 FROM link ${2-}"
 }
 refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
