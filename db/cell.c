@@ -127,6 +127,7 @@ static int check_times(const struct hcp_cell *cell, struct hcp_err *err)
                                               {"time_ms", cell->time_ms},
                                               {"ci_hi_ms", cell->ci_hi_ms}};
     const struct hcp_named_time cupti = {"cupti_ms", cell->cupti_ms};
+    const struct hcp_named_time boosted = {"boosted_ms", cell->boosted_ms};
     int rc;
 
     if (!strcmp(cell->status, "ok") && isnan(cell->time_ms))
@@ -136,6 +137,8 @@ static int check_times(const struct hcp_cell *cell, struct hcp_err *err)
     rc = hcp_check_times(order, 5, err);
     if (!rc)
         rc = hcp_check_times(interval, 3, err);
+    if (!rc)
+        rc = hcp_check_times(&boosted, 1, err);
     return rc ? rc : hcp_check_times(&cupti, 1, err);
 }
 
@@ -168,37 +171,6 @@ static int check_raw(const struct hcp_cell *cell, struct hcp_err *err)
     return HCP_OK;
 }
 
-/* Faster than the roofline of the SMs it ran on: a unit mistake or another device. */
-static int check_utilisation(const struct hcp_cell *cell, struct hcp_err *err)
-{
-    double peak = cell->peak_tflops, tflops, used;
-    char a[32], b[32];
-
-    if (strcmp(cell->status, "ok"))
-        return HCP_OK;
-    if (!isnan(peak) && !(peak > 0))
-        return hcp_fail(err, HCP_FAILED, "peak_tflops %s is not above zero",
-                        hcp_format_double(peak, a));
-    if (isnan(peak))
-        peak = hcp_peak_tflops(cell->key.device, cell->key.dtype);
-    if (isnan(peak) && strcmp(cell->origin, "synthetic"))
-        peak = HCP_ANY_PEAK_TFLOPS;
-    if (isnan(peak))
-        return HCP_OK;
-    if (cell->sm_seen > 0 && cell->sm_count > 0)
-        peak = peak * cell->sm_seen / cell->sm_count;
-    tflops = hcp_cell_tflops(cell);
-    used = tflops / peak;
-    if (used <= 1)
-        return HCP_OK;
-    snprintf(a, sizeof a, "%.4g", tflops);
-    snprintf(b, sizeof b, "%.4g", peak);
-    return hcp_fail(err, HCP_FAILED,
-                    "utilisation is %.1f: %s TFLOP/s where the hardware's peak is %s; is "
-                    "time_ms in milliseconds, is the device right?",
-                    used, a, b);
-}
-
 int hcp_cell_validate(const struct hcp_cell *cell, struct hcp_err *err)
 {
     int rc = hcp_check_texts(hcp_columns, hcp_n_columns, cell, err);
@@ -211,7 +183,9 @@ int hcp_cell_validate(const struct hcp_cell *cell, struct hcp_err *err)
         rc = check_times(cell, err);
     if (!rc)
         rc = check_raw(cell, err);
-    if (!rc)
-        rc = check_utilisation(cell, err);
+    if (!rc && !strcmp(cell->status, "ok"))
+        rc = hcp_check_utilisation(hcp_cell_tflops(cell), cell->peak_tflops,
+                                   cell->key.device, cell->key.dtype, cell->origin,
+                                   cell->sm_seen, cell->sm_count, err);
     return rc;
 }

@@ -120,15 +120,90 @@ int hcp_check_times(const struct hcp_named_time *times, size_t n, struct hcp_err
     return HCP_OK;
 }
 
-int hcp_check_measured(double p25_ms, double time_ms, double p75_ms, const char *run_uid,
-                       struct hcp_err *err)
+int hcp_check_measured(double p25_ms, double time_ms, double p75_ms, struct hcp_err *err)
 {
     const struct hcp_named_time times[] = {
         {"p25_ms", p25_ms}, {"time_ms", time_ms}, {"p75_ms", p75_ms}};
 
     if (isnan(time_ms))
         return hcp_fail(err, HCP_FAILED, "time_ms is missing");
-    if (!*run_uid)
-        return hcp_fail(err, HCP_FAILED, "run_uid is empty; every row belongs to a run");
     return hcp_check_times(times, 3, err);
+}
+
+int hcp_check_provenance(const struct hcp_provenance *from, struct hcp_err *err)
+{
+    if (!*from->run_uid)
+        return hcp_fail(err, HCP_FAILED, "run_uid is empty; every row belongs to a run");
+    return hcp_check_word("origin", from->origin, "measured recorded synthetic", err);
+}
+
+int hcp_check_block(const struct hcp_key *key, const char *mask, int64_t q_len,
+                    int64_t kv_len, struct hcp_err *err)
+{
+    int rc = hcp_check_word("dtype", key->dtype, "bf16 fp16 fp32", err);
+
+    if (!rc)
+        rc = hcp_check_word("phase", key->phase, "prefill decode", err);
+    if (!rc)
+        rc = hcp_check_word("mask", mask, "full causal", err);
+    if (!rc && hcp_parse_slug(key->provider, "provider", sizeof key->provider, err))
+        rc = HCP_FAILED;
+    if (!rc)
+        rc = hcp_check_range("q_len", q_len, 1, HCP_LEN_LIMIT, err);
+    if (!rc)
+        rc = hcp_check_range("kv_len", kv_len, 1, HCP_LEN_LIMIT, err);
+    return rc ? rc
+              : hcp_check_heads(key->batch, key->heads, key->kv_heads, key->head_dim,
+                                err);
+}
+
+int hcp_check_transfer(const char *transport, int32_t channels, int64_t bytes,
+                       struct hcp_err *err)
+{
+    int rc = hcp_check_word("transport", transport, "nccl mpi copy", err);
+
+    if (!rc && channels != -1)
+        rc = hcp_check_range("channels", channels, 1, 1024, err);
+    if (!rc && channels != -1 && strcmp(transport, "nccl"))
+        rc = hcp_fail(err, HCP_FAILED, "channels are of nccl, not of transport '%s'",
+                      transport);
+    return rc ? rc : hcp_check_range("bytes", bytes, 1, INT64_MAX, err);
+}
+
+int hcp_check_clock(const char *name, double mhz, struct hcp_err *err)
+{
+    char text[32];
+
+    if (isnan(mhz) || (mhz > 0 && !isinf(mhz)))
+        return HCP_OK;
+    return hcp_fail(err, HCP_FAILED, "%s %s is not a clock; expected MHz above zero",
+                    name, hcp_format_double(mhz, text));
+}
+
+int hcp_check_utilisation(double tflops, double peak_tflops, const char *device,
+                          const char *dtype, const char *origin, int32_t sm_seen,
+                          int32_t sm_count, struct hcp_err *err)
+{
+    double peak = peak_tflops;
+    char a[32], b[32];
+
+    if (!isnan(peak) && !(peak > 0))
+        return hcp_fail(err, HCP_FAILED, "peak_tflops %s is not above zero",
+                        hcp_format_double(peak, a));
+    if (isnan(peak))
+        peak = hcp_peak_tflops(device, dtype);
+    if (isnan(peak) && strcmp(origin, "synthetic"))
+        peak = HCP_ANY_PEAK_TFLOPS;
+    if (isnan(peak))
+        return HCP_OK;
+    if (sm_seen > 0 && sm_count > 0)
+        peak = peak * sm_seen / sm_count;
+    if (tflops / peak <= 1)
+        return HCP_OK;
+    snprintf(a, sizeof a, "%.4g", tflops);
+    snprintf(b, sizeof b, "%.4g", peak);
+    return hcp_fail(err, HCP_FAILED,
+                    "utilisation is %.1f: %s TFLOP/s where the hardware's peak is %s; is "
+                    "time_ms in milliseconds, is the device right?",
+                    tflops / peak, a, b);
 }

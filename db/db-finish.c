@@ -21,6 +21,7 @@ static const struct hcp_column columns[] = {
     REAL("p25_ms", p25_ms, "t.p25_ms"),
     REAL("p75_ms", p75_ms, "t.p75_ms"),
     INT("samples", samples, "t.samples", -1, 0),
+    TEXT("provider_version", provider_version, "t.provider_version"),
     INT("sm_seen", sm_seen, "t.sm_seen", -1, 1),
     INT("sm_count", sm_count, "d.sm_count", -1, 1),
     TEXT("origin", from.origin, "r.origin"),
@@ -73,9 +74,6 @@ int hcp_finish_row_validate(const struct hcp_finish_row *row, struct hcp_err *er
     if (!rc)
         rc = hcp_check_word("phase", k->phase, "prefill decode", err);
     if (!rc)
-        rc = hcp_check_word("origin", row->from.origin, "measured recorded synthetic",
-                            err);
-    if (!rc)
         rc = hcp_check_device(k->device, k->limit, err);
     if (!rc && hcp_parse_slug(k->provider, "provider", sizeof k->provider, err))
         rc = HCP_FAILED;
@@ -85,76 +83,9 @@ int hcp_finish_row_validate(const struct hcp_finish_row *row, struct hcp_err *er
         rc = hcp_check_heads(k->batch, k->heads, k->kv_heads, k->head_dim, err);
     if (!rc)
         rc = hcp_check_sms(row->sm_seen, row->sm_count, err);
-    return rc ? rc
-              : hcp_check_measured(row->p25_ms, row->time_ms, row->p75_ms,
-                                   row->from.run_uid, err);
-}
-
-static int add_inside(hcp_db *db, const void *valid, enum hcp_db_outcome *outcome,
-                      struct hcp_err *err)
-{
-    const struct hcp_finish_row *row = valid;
-    static const char *const names[] = {"run_id", "device_id"};
-    struct hcp_finish_row stored;
-    int64_t refs[2];
-    int found = 0, rc = hcp_db_run_of(db, &row->from, &refs[0], err);
-
     if (!rc)
-        rc = hcp_rows_find(db, &hcp_finish_rows, row, &stored, &found, NULL, err);
-    if (!rc && found)
-        *outcome =
-            hcp_rows_same(&hcp_finish_rows, row, &stored) ? HCP_DB_SAME : HCP_DB_CONFLICT;
-    if (rc || found)
-        return rc;
-    rc = hcp_db_device_id(db, row->key.device, row->device_uuid, row->device_name,
-                          row->sm_count, &refs[1], err);
-    return rc ? rc : hcp_rows_insert(db, &hcp_finish_rows, names, refs, 2, row, err);
+        rc = hcp_check_provenance(&row->from, err);
+    return rc ? rc : hcp_check_measured(row->p25_ms, row->time_ms, row->p75_ms, err);
 }
 
-int hcp_db_add_finish(hcp_db *db, const struct hcp_finish_row *row,
-                      enum hcp_db_outcome *outcome, struct hcp_err *err)
-{
-    int rc = hcp_finish_row_validate(row, err);
-
-    return rc ? rc : hcp_db_add_row(db, add_inside, row, outcome, err);
-}
-
-int hcp_db_each_finish(hcp_db *db, const struct hcp_filter *filter,
-                       int (*visit)(const struct hcp_finish_row *row, void *ctx),
-                       void *ctx, struct hcp_err *err)
-{
-    static const struct hcp_filter any = {0};
-    const struct hcp_filter *f = filter ? filter : &any;
-    const char *const texts[] = {f->device, f->limit,  f->provider, f->dtype,
-                                 f->phase,  f->origin, f->run_uid,  f->host};
-    const int32_t numbers[] = {f->limit_set, f->batch, f->heads, f->kv_heads,
-                               f->head_dim};
-    struct hcp_finish_row row;
-    int rc = SQLITE_DONE, result = HCP_OK;
-    sqlite3_stmt *s = hcp_rows_select(
-        db, &hcp_finish_rows, "",
-        " WHERE (?1 = '' OR d.slug = ?1) AND ((?2 = '' AND NOT ?9) OR t.limiter = ?2) "
-        "AND "
-        "(?3 = '' OR t.provider = ?3) AND (?4 = '' OR t.dtype = ?4) AND (?5 = '' OR "
-        "t.phase = ?5) AND (?6 = '' OR r.origin = ?6) AND (?7 = '' OR r.uid = ?7) AND "
-        "(?8 = '' OR r.host = ?8) AND (?10 = 0 OR t.batch = ?10) AND (?11 = 0 OR "
-        "t.heads = ?11) AND (?12 = 0 OR t.kv_heads = ?12) AND (?13 = 0 OR t.head_dim = "
-        "?13)",
-        err);
-
-    if (!s)
-        return HCP_FAILED;
-    for (int i = 0; i < 8; i++)
-        sqlite3_bind_text(s, i + 1, texts[i] ? texts[i] : "", -1, SQLITE_TRANSIENT);
-    for (int i = 0; i < 5; i++)
-        sqlite3_bind_int(s, i + 9, numbers[i]);
-    memset(&row, 0, sizeof row);
-    while (!result && (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        hcp_rows_read(s, &hcp_finish_rows, &row);
-        result = visit(&row, ctx);
-    }
-    if (!result && rc != SQLITE_DONE)
-        result = hcp_db_sql_error(db, rc, "read", err);
-    sqlite3_finalize(s);
-    return result;
-}
+HCP_ROWS_OF_RUNS(finish)

@@ -94,7 +94,8 @@ struct hcp_rows {
     size_t n;
     const char *const *identity; /* names of columns; ends with NULL */
 };
-extern const struct hcp_rows hcp_finish_rows, hcp_link_rows, hcp_ring_rows,
+extern const struct hcp_rows hcp_finish_rows, hcp_link_rows, hcp_topology_rows,
+    hcp_interference_rows, hcp_drift_rows, hcp_linear_rows, hcp_ring_rows,
     hcp_ring_rank_rows;
 /* Every column to "not known". row must be all zero bytes before. */
 void hcp_rows_unknown(const struct hcp_rows *rows, void *row);
@@ -116,6 +117,53 @@ int hcp_rows_insert(hcp_db *db, const struct hcp_rows *rows, const char *const *
                     const int64_t *refs, size_t n_refs, const void *row,
                     struct hcp_err *err);
 
+/* Rows of runs: lists with the columns of struct hcp_provenance and of a device
+ * (device, device_uuid, device_name, sm_count), those of pairs with a peer's too
+ * (peer_device, peer_uuid, peer_name, peer_sm_count, peer_host).
+ * Visits those that pass the filter in the list's order; of a pair, device and limit must
+ * be those of one end, host that of either; what the list has no column for does not
+ * count. row: room for one, which visit gets; of zero bytes before. */
+int hcp_rows_each(hcp_db *db, const struct hcp_rows *rows,
+                  const struct hcp_filter *filter, void *row,
+                  int (*visit)(const void *row, void *ctx), void *ctx,
+                  struct hcp_err *err);
+/* Stores a valid row unless there is one of its identity. stored: room for that one, of
+ * zero bytes. */
+int hcp_rows_add(hcp_db *db, const struct hcp_rows *rows, const void *row, void *stored,
+                 enum hcp_db_outcome *outcome, struct hcp_err *err);
+/* hcp_db_each_KIND and hcp_db_add_KIND, which differ from kind to kind in nothing but the
+ * type of the row. */
+#define HCP_ROWS_OF_RUNS(kind)                                                           \
+    struct kind##_visit {                                                                \
+        int (*visit)(const struct hcp_##kind##_row *row, void *ctx);                     \
+        void *ctx;                                                                       \
+    };                                                                                   \
+    static int visit_##kind(const void *row, void *ctx)                                  \
+    {                                                                                    \
+        const struct kind##_visit *v = ctx;                                              \
+                                                                                         \
+        return v->visit(row, v->ctx);                                                    \
+    }                                                                                    \
+    int hcp_db_each_##kind(hcp_db *db, const struct hcp_filter *filter,                  \
+                           int (*visit)(const struct hcp_##kind##_row *row, void *ctx),  \
+                           void *ctx, struct hcp_err *err)                               \
+    {                                                                                    \
+        struct kind##_visit v = {visit, ctx};                                            \
+        struct hcp_##kind##_row row = {0};                                               \
+                                                                                         \
+        return hcp_rows_each(db, &hcp_##kind##_rows, filter, &row, visit_##kind, &v,     \
+                             err);                                                       \
+    }                                                                                    \
+    int hcp_db_add_##kind(hcp_db *db, const struct hcp_##kind##_row *row,                \
+                          enum hcp_db_outcome *outcome, struct hcp_err *err)             \
+    {                                                                                    \
+        struct hcp_##kind##_row stored = {0};                                            \
+        int rc = hcp_##kind##_row_validate(row, err);                                    \
+                                                                                         \
+        return rc ? rc                                                                   \
+                  : hcp_rows_add(db, &hcp_##kind##_rows, row, &stored, outcome, err);    \
+    }
+
 /* Checks that rows share (check.c). name: the column, for the message. */
 int hcp_check_texts(const struct hcp_column *columns, size_t n, const void *row,
                     struct hcp_err *err);
@@ -135,9 +183,22 @@ struct hcp_named_time {
     double ms;
 };
 int hcp_check_times(const struct hcp_named_time *times, size_t n, struct hcp_err *err);
-/* A median between its quartiles, and a run that it belongs to. */
-int hcp_check_measured(double p25_ms, double time_ms, double p75_ms, const char *run_uid,
+/* The shape of a block: key without the device, mask, lengths. */
+int hcp_check_block(const struct hcp_key *key, const char *mask, int64_t q_len,
+                    int64_t kv_len, struct hcp_err *err);
+int hcp_check_transfer(const char *transport, int32_t channels, int64_t bytes,
                        struct hcp_err *err);
+/* Origin, and a run that the row belongs to. */
+int hcp_check_provenance(const struct hcp_provenance *from, struct hcp_err *err);
+/* A known clock: above zero. */
+int hcp_check_clock(const char *name, double mhz, struct hcp_err *err);
+/* Not faster than the roofline of the SMs that it ran on: a unit mistake or another
+ * device. peak_tflops: of the whole device, NaN: the data sheet's. */
+int hcp_check_utilisation(double tflops, double peak_tflops, const char *device,
+                          const char *dtype, const char *origin, int32_t sm_seen,
+                          int32_t sm_count, struct hcp_err *err);
+/* A median between its quartiles. */
+int hcp_check_measured(double p25_ms, double time_ms, double p75_ms, struct hcp_err *err);
 
 /* Rows of run and device that a cell or bandwidth row belongs to; made if missing.
  * A run whose host, driver ... contradict the stored ones: HCP_FAILED. */

@@ -37,6 +37,8 @@ struct hcp_cell {
     double ci_lo_ms, ci_hi_ms; /* 95 % of the median */
     int32_t samples, outliers; /* outliers: beyond 10 MAD, counted, never dropped */
     double cupti_ms;           /* CUPTI kernel time, the cross-check */
+    double boosted_ms;    /* median of the launches of the first second after idle clocks;
+                             time_ms is the sustained one */
     char method[16];      /* "event" "graph" "wall" "cpu-time" "recorded" "synthetic" */
     char cache[8];        /* "cold" "warm" */
     char stop_reason[16]; /* "noise" "settled" "cap" "few" */
@@ -180,6 +182,7 @@ struct hcp_finish_row {
     int64_t q_len;
     double time_ms, p25_ms, p75_ms;
     int32_t samples, sm_seen;
+    char provider_version[48];
     char device_uuid[64], device_name[96];
     int32_t sm_count;
     struct hcp_provenance from;
@@ -196,7 +199,8 @@ int hcp_db_each_finish(hcp_db *db, const struct hcp_filter *filter,
  * neighbours of a ring do. */
 struct hcp_link_row {
     char device_a[64], limit_a[32], device_b[64], limit_b[32];
-    char transport[8];              /* "nccl" "mpi" */
+    char transport[8];              /* "nccl" "mpi"; "copy": cudaMemcpyPeerAsync */
+    int32_t channels;               /* of NCCL, as set; -1: its own choice */
     int32_t same_host;              /* 1, 0; -1 unknown */
     int64_t bytes;                  /* each way */
     double time_ms, p25_ms, p75_ms; /* until both have both */
@@ -211,10 +215,110 @@ void hcp_link_row_init(struct hcp_link_row *row);
 int hcp_link_row_validate(const struct hcp_link_row *row, struct hcp_err *err);
 int hcp_db_add_link(hcp_db *db, const struct hcp_link_row *row,
                     enum hcp_db_outcome *outcome, struct hcp_err *err);
-/* In order of pair, transport, bytes. filter: device and limit match either end. */
+/* In order of pair, transport, channels, bytes. filter: device and limit match either
+ * end. */
 int hcp_db_each_link(hcp_db *db, const struct hcp_filter *filter,
                      int (*visit)(const struct hcp_link_row *row, void *ctx), void *ctx,
                      struct hcp_err *err);
+
+/* The way between two devices of a run, one row a pair. */
+struct hcp_topology_row {
+    char device_a[64], device_b[64];
+    char connection[8]; /* "nvlink" "pcie" "host" (through its memory) "network" */
+    int32_t links;      /* NVLinks; -1 unknown */
+    char detail[192];   /* switches, bridges, NUMA nodes on the way; one line of text */
+    char uuid_a[64], uuid_b[64], name_a[96], name_b[96];
+    int32_t sm_count_a, sm_count_b;
+    char host_b[64]; /* of b; a's is from.host */
+    struct hcp_provenance from;
+};
+void hcp_topology_row_init(struct hcp_topology_row *row);
+int hcp_topology_row_validate(const struct hcp_topology_row *row, struct hcp_err *err);
+int hcp_db_add_topology(hcp_db *db, const struct hcp_topology_row *row,
+                        enum hcp_db_outcome *outcome, struct hcp_err *err);
+/* filter: device matches either end. */
+int hcp_db_each_topology(hcp_db *db, const struct hcp_filter *filter,
+                         int (*visit)(const struct hcp_topology_row *row, void *ctx),
+                         void *ctx, struct hcp_err *err);
+
+/* An attention block on key's device, alone and beside a transfer with a peer (as of a
+ * link row); factors are quotients of the times. */
+struct hcp_interference_row {
+    struct hcp_key key;
+    char mask[8];
+    int64_t q_len, kv_len;
+    char device_b[64], limit_b[32];               /* the peer */
+    char transport[8];                            /* as of a link */
+    int32_t channels;                             /* as of a link */
+    int64_t bytes;                                /* each way */
+    double alone_ms, beside_ms;                   /* the block: medians */
+    double transfer_alone_ms, transfer_beside_ms; /* one transfer; NaN unknown */
+    int32_t samples;                              /* of beside_ms */
+    int32_t sm_seen;                              /* by the block */
+    char provider_version[48], transport_version[32];
+    char device_uuid[64], device_name[96];
+    int32_t sm_count;
+    char uuid_b[64], name_b[96];
+    int32_t sm_count_b;
+    char host_b[64];
+    struct hcp_provenance from;
+};
+void hcp_interference_row_init(struct hcp_interference_row *row);
+int hcp_interference_row_validate(const struct hcp_interference_row *row,
+                                  struct hcp_err *err);
+int hcp_db_add_interference(hcp_db *db, const struct hcp_interference_row *row,
+                            enum hcp_db_outcome *outcome, struct hcp_err *err);
+/* filter: device and limit match either end. */
+int hcp_db_each_interference(hcp_db *db, const struct hcp_filter *filter,
+                             int (*visit)(const struct hcp_interference_row *row,
+                                          void *ctx),
+                             void *ctx, struct hcp_err *err);
+
+/* The first cell of a sweep and the same at its end. A sweep that was continued may have
+ * several: measured_at belongs to what identifies a row. */
+struct hcp_drift_row {
+    struct hcp_key key;
+    char mask[8];
+    int64_t q_len, kv_len;
+    double first_ms, last_ms; /* medians */
+    double first_sm_clock_mhz, last_sm_clock_mhz;
+    double seconds; /* between the two */
+    char device_uuid[64], device_name[96];
+    int32_t sm_count;
+    struct hcp_provenance from;
+};
+void hcp_drift_row_init(struct hcp_drift_row *row);
+int hcp_drift_row_validate(const struct hcp_drift_row *row, struct hcp_err *err);
+int hcp_db_add_drift(hcp_db *db, const struct hcp_drift_row *row,
+                     enum hcp_db_outcome *outcome, struct hcp_err *err);
+int hcp_db_each_drift(hcp_db *db, const struct hcp_filter *filter,
+                      int (*visit)(const struct hcp_drift_row *row, void *ctx), void *ctx,
+                      struct hcp_err *err);
+
+/* One GEMM [tokens, n_in] x [n_in, n_out], 2 tokens n_in n_out FLOP. */
+struct hcp_linear_row {
+    char device[64], limit[32];
+    char library[32]; /* "cublas" "openblas": as a provider is spelled */
+    char library_version[48];
+    char dtype[8];
+    int64_t tokens, n_in, n_out;
+    double time_ms, p25_ms, p75_ms;
+    int32_t samples;
+    double sm_clock_mhz;
+    int32_t sm_seen, sm_count;
+    char device_uuid[64], device_name[96];
+    struct hcp_provenance from;
+};
+void hcp_linear_row_init(struct hcp_linear_row *row);
+/* Faster than the device's roofline is refused, as for cells. */
+int hcp_linear_row_validate(const struct hcp_linear_row *row, struct hcp_err *err);
+double hcp_linear_tflops(const struct hcp_linear_row *row);
+int hcp_db_add_linear(hcp_db *db, const struct hcp_linear_row *row,
+                      enum hcp_db_outcome *outcome, struct hcp_err *err);
+/* In order of device, limit, library, dtype, n_in, n_out, tokens. */
+int hcp_db_each_linear(hcp_db *db, const struct hcp_filter *filter,
+                       int (*visit)(const struct hcp_linear_row *row, void *ctx),
+                       void *ctx, struct hcp_err *err);
 
 /* Time of a transfer = alpha + bytes / beta, by least squares of relative errors over
  * one pair's rows; held-out: each size in turn predicted from the others (the smallest
@@ -227,7 +331,8 @@ struct hcp_link_fit {
 };
 int hcp_link_fit(const int64_t *bytes, const double *time_ms, size_t n,
                  struct hcp_link_fit *out, struct hcp_err *err);
-/* The fit of one pair (in either order); HCP_NO_ANSWER when it was never measured, and
+/* The fit of one pair (in either order), of the rows whose channels are NCCL's own
+ * choice; HCP_NO_ANSWER when it was never measured, and
  * the command that does. */
 int hcp_db_link_of(hcp_db *db, const char *transport, const char *device_a,
                    const char *limit_a, const char *device_b, const char *limit_b,
@@ -272,8 +377,7 @@ int hcp_db_each_ring_run(hcp_db *db,
                          int (*visit)(const struct hcp_ring_run_row *row, void *ctx),
                          void *ctx, struct hcp_err *err);
 
-/* Adds the cells, bandwidth, finish and link rows, ring runs and run notes of another
- * file, in one transaction.
+/* Adds all rows but models, and run notes, of another file, in one transaction.
  * Rows already there are skipped, so merging twice or in a circle changes nothing;
  * where values differ the stored ones stay. Models are counted, not copied: they
  * belong to one set of samples and must be fitted again. */

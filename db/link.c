@@ -175,7 +175,7 @@ static int collect(const struct hcp_link_row *row, void *ctx)
     int64_t *bytes;
     double *ms;
 
-    if (strcmp(row->transport, r->transport) ||
+    if (strcmp(row->transport, r->transport) || row->channels != -1 ||
         !(is_pair(r, row, 0) || is_pair(r, row, 1)))
         return HCP_OK;
     bytes = realloc(r->bytes, (r->n + 1) * sizeof *bytes);

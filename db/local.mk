@@ -3,8 +3,9 @@
 noinst_LTLIBRARIES += db/libhcpdb.la
 db_libhcpdb_la_SOURCES = db/error.c db/error.h db/parse.c db/parse.h db/db.h \
 	db/db-internal.h db/columns.h db/columns.c db/peak.c db/cell.c db/check.c db/db-open.c \
-	db/db-sql.c db/rows.c db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
-	db/db-finish.c db/db-link.c db/db-ring.c db/link.c db/merge.c
+	db/db-sql.c db/rows.c db/rows-db.c db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
+	db/db-finish.c db/db-link.c db/db-topology.c db/db-interference.c db/db-drift.c \
+	db/db-linear.c db/db-ring.c db/link.c db/merge.c
 nodist_db_libhcpdb_la_SOURCES = db/schema-sql.h
 db_libhcpdb_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpdb_la_LIBADD = $(SQLITE_LIBS) $(LIBM)
@@ -28,9 +29,10 @@ db_libhcpcli_la_LIBADD = db/libhcpdb.la $(SMARTCOLS_LIBS) $(JANSSON_LIBS)
 # The steps of the schema as C strings, comments and all.
 BUILT_SOURCES += db/schema-sql.h
 CLEANFILES += db/schema-sql.h
-EXTRA_DIST += db/schema.sql db/schema-2.sql
-db/schema-sql.h: $(srcdir)/db/schema.sql $(srcdir)/db/schema-2.sql
-	$(AM_V_GEN)$(MKDIR_P) db && for step in schema schema-2; do \
+EXTRA_DIST += db/schema.sql db/schema-2.sql db/schema-3.sql
+db/schema-sql.h: $(srcdir)/db/schema.sql $(srcdir)/db/schema-2.sql \
+	$(srcdir)/db/schema-3.sql
+	$(AM_V_GEN)$(MKDIR_P) db && for step in schema schema-2 schema-3; do \
 	echo "static const char hcp_$${step}_sql[] =" | tr - _; \
 	$(SED) -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $(srcdir)/db/$$step.sql; echo ';'; \
 	done >$@.tmp && mv $@.tmp $@

@@ -59,6 +59,50 @@ static int add_link(const struct hcp_link_row *row, void *ctx)
     return rc;
 }
 
+static int add_topology(const struct hcp_topology_row *row, void *ctx)
+{
+    struct merge *m = ctx;
+    enum hcp_db_outcome outcome;
+    int rc = hcp_db_add_topology(m->into, row, &outcome, m->err);
+
+    if (!rc)
+        count(m->tally, outcome);
+    return rc;
+}
+
+static int add_interference(const struct hcp_interference_row *row, void *ctx)
+{
+    struct merge *m = ctx;
+    enum hcp_db_outcome outcome;
+    int rc = hcp_db_add_interference(m->into, row, &outcome, m->err);
+
+    if (!rc)
+        count(m->tally, outcome);
+    return rc;
+}
+
+static int add_drift(const struct hcp_drift_row *row, void *ctx)
+{
+    struct merge *m = ctx;
+    enum hcp_db_outcome outcome;
+    int rc = hcp_db_add_drift(m->into, row, &outcome, m->err);
+
+    if (!rc)
+        count(m->tally, outcome);
+    return rc;
+}
+
+static int add_linear(const struct hcp_linear_row *row, void *ctx)
+{
+    struct merge *m = ctx;
+    enum hcp_db_outcome outcome;
+    int rc = hcp_db_add_linear(m->into, row, &outcome, m->err);
+
+    if (!rc)
+        count(m->tally, outcome);
+    return rc;
+}
+
 static int add_ring_run(const struct hcp_ring_run_row *row, void *ctx)
 {
     struct merge *m = ctx;
@@ -105,6 +149,14 @@ int hcp_db_merge(hcp_db *into, hcp_db *from, struct hcp_merge_tally *tally,
         rc = hcp_db_each_finish(from, NULL, add_finish, &m, err);
     if (!rc)
         rc = hcp_db_each_link(from, NULL, add_link, &m, err);
+    if (!rc)
+        rc = hcp_db_each_topology(from, NULL, add_topology, &m, err);
+    if (!rc)
+        rc = hcp_db_each_interference(from, NULL, add_interference, &m, err);
+    if (!rc)
+        rc = hcp_db_each_drift(from, NULL, add_drift, &m, err);
+    if (!rc)
+        rc = hcp_db_each_linear(from, NULL, add_linear, &m, err);
     if (!rc)
         rc = hcp_db_each_ring_run(from, add_ring_run, &m, err);
     if (!rc)

@@ -21,13 +21,16 @@ extern const char *const hcp_extra_columns[HCP_N_EXTRA];
  * hcp_link_rows.columns); -1 if there is no such column. */
 #define HCP_LINK_COLUMN(i) ((int)hcp_n_columns + HCP_N_EXTRA + (int)(i))
 int hcp_column_index(const char *name);
-/* The next column of a file after `column` (-1: the first) and its name; version 1 has no
- * columns of links. -1 after the last. */
+/* The text format that brought a column. */
+int hcp_text_column_version(int column);
+/* The next column of a file of that version after `column` (-1: the first) and its name;
+ * -1 after the last. */
 int hcp_text_next_column(int column, int version, const char **name);
 
 #define HCP_TEXT_MAGIC "hcp profile, format "
-/* 2: may have finish and link rows; 1 is written where there are none. */
-enum { HCP_TEXT_VERSION = 2 };
+/* The oldest that has what the rows need is written. 2: finish and link rows; 3:
+ * boosted_ms, channels, links by copy engines. */
+enum { HCP_TEXT_VERSION = 3 };
 
 /* One row being read. given: which columns had a value. */
 struct hcp_text_row {

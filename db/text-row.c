@@ -34,13 +34,22 @@ static const char *column_name(int column)
                            : hcp_link_rows.columns[i - HCP_N_EXTRA].name;
 }
 
+int hcp_text_column_version(int column)
+{
+    static const char *const third[] = {"boosted_ms", "channels"};
+
+    for (size_t i = 0; i < sizeof third / sizeof *third; i++)
+        if (!strcmp(column_name(column), third[i]))
+            return 3;
+    return column < HCP_LINK_COLUMN(0) ? 1 : 2;
+}
+
 int hcp_text_next_column(int column, int version, const char **name)
 {
-    int end = HCP_LINK_COLUMN(version > 1 ? hcp_link_rows.n : 0);
-
-    while (++column < end) {
+    while (++column < HCP_LINK_COLUMN(hcp_link_rows.n)) {
         *name = column_name(column);
-        if (hcp_column_index(*name) == column) /* else a cell has it too */
+        if (hcp_column_index(*name) == column && /* else a cell has it too */
+            hcp_text_column_version(column) <= version)
             return column;
     }
     return -1;

@@ -87,6 +87,8 @@ static void cell_csv(const struct hcp_cell *cell, struct writer *w)
     char number[32];
 
     for (size_t i = 0; i < hcp_n_columns; i++) {
+        if (hcp_text_column_version((int)i) > w->version)
+            continue;
         put_csv(column_text(&hcp_columns[i], cell, number), w->out);
         putc(',', w->out);
     }
@@ -162,6 +164,8 @@ static int write_bandwidth(const struct hcp_bandwidth *b, void *ctx)
     w->rows++;
     if (w->format == HCP_TEXT_CSV) {
         for (size_t i = 0; i < hcp_n_columns; i++) {
+            if (hcp_text_column_version((int)i) > w->version)
+                continue;
             put_csv(column_text(&hcp_columns[i], &cell, number), w->out);
             putc(',', w->out);
         }
@@ -242,8 +246,14 @@ static int remember(struct writer *w, const char *uid)
     return grown[w->n_uids++] ? HCP_OK : hcp_fail(w->err, HCP_FAILED, "out of memory");
 }
 
+static void need_version(struct writer *w, int version)
+{
+    w->version = version > w->version ? version : w->version;
+}
+
 static int remember_cell(const struct hcp_cell *cell, void *ctx)
 {
+    need_version(ctx, isnan(cell->boosted_ms) ? 1 : 3);
     return remember(ctx, cell->run_uid);
 }
 
@@ -254,13 +264,13 @@ static int remember_bandwidth(const struct hcp_bandwidth *b, void *ctx)
 
 static int remember_finish(const struct hcp_finish_row *row, void *ctx)
 {
-    ((struct writer *)ctx)->version = 2;
+    need_version(ctx, *row->provider_version ? 3 : 2);
     return remember(ctx, row->from.run_uid);
 }
 
 static int remember_link(const struct hcp_link_row *row, void *ctx)
 {
-    ((struct writer *)ctx)->version = 2;
+    need_version(ctx, row->channels != -1 || !strcmp(row->transport, "copy") ? 3 : 2);
     return remember(ctx, row->from.run_uid);
 }
 

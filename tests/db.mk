@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 if HAVE_CMOCKA
 check_PROGRAMS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli \
-	tests/test-db-rows tests/test-link
+	tests/test-db-rows tests/test-db-kinds tests/test-link
 TESTS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli \
-	tests/test-db-rows tests/test-link
+	tests/test-db-rows tests/test-db-kinds tests/test-link
 tests_test_db_SOURCES = tests/test-db.c tests/db-fixture.h
 tests_test_db_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_test_db_LDADD = db/libhcpdb.la $(CMOCKA_LIBS) $(SQLITE_LIBS)
@@ -13,6 +13,9 @@ tests_test_db_merge_LDADD = $(tests_test_db_LDADD)
 tests_test_db_rows_SOURCES = tests/test-db-rows.c tests/db-fixture.h
 tests_test_db_rows_CFLAGS = $(tests_test_db_CFLAGS)
 tests_test_db_rows_LDADD = $(tests_test_db_LDADD)
+tests_test_db_kinds_SOURCES = tests/test-db-kinds.c tests/db-fixture.h
+tests_test_db_kinds_CFLAGS = $(tests_test_db_CFLAGS)
+tests_test_db_kinds_LDADD = $(tests_test_db_LDADD)
 tests_test_link_SOURCES = tests/test-link.c tests/db-fixture.h
 tests_test_link_CFLAGS = $(tests_test_db_CFLAGS)
 tests_test_link_LDADD = $(tests_test_db_LDADD) $(LIBM)

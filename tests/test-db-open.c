@@ -363,14 +363,15 @@ static void migration(void **state)
     refused_always("this program knows versions up to");
 }
 
-/* A file as the first release left it, with one cell. */
-static void make_version_1(void)
+/* A file as a release with that many steps left it, with one cell. */
+static void make_version(int version)
 {
     char words[96];
 
-    sql(hcp_schema_steps[0]);
-    snprintf(words, sizeof words, "PRAGMA application_id = %d; PRAGMA user_version = 1",
-             HCP_APPLICATION_ID);
+    for (int i = 0; i < version; i++)
+        sql(hcp_schema_steps[i]);
+    snprintf(words, sizeof words, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+             HCP_APPLICATION_ID, version);
     sql(words);
     sql("INSERT INTO device (slug) VALUES ('test-gpu');"
         "INSERT INTO run (uid, origin, note) VALUES ('run-1', 'measured', 'kept');"
@@ -396,7 +397,7 @@ static int64_t number(const char *question)
 
 static void read_only_version_1(void)
 {
-    expect(HCP_DB_READ, "has the older schema version 1 and must be updated to 2", 1);
+    expect(HCP_DB_READ, "has the older schema version 1 and must be updated to 3", 1);
 }
 
 /* Readers and writers bring it up, keep what is in it, and give it the new tables. */
@@ -407,12 +408,12 @@ static void version_1(void **state)
         struct hcp_err err = {0};
         hcp_db *db = NULL;
         unlink(path);
-        make_version_1();
+        make_version(1);
         assert_int_equal(number("PRAGMA user_version"), 1);
         assert_int_equal(hcp_db_open(path, write ? HCP_DB_WRITE : HCP_DB_READ, &db, &err),
                          HCP_OK);
         hcp_db_close(db);
-        assert_int_equal(number("PRAGMA user_version"), 2);
+        assert_int_equal(number("PRAGMA user_version"), 3);
         assert_int_equal(count(), 1);
         assert_int_equal(number("SELECT count(*) FROM run WHERE note = 'kept'"), 1);
         assert_int_equal(number("SELECT count(*) FROM finish, link, ring_run"), 0);
@@ -421,10 +422,74 @@ static void version_1(void **state)
         assert_int_equal(count(), 4);
     }
     unlink(path);
-    make_version_1();
+    make_version(1);
     chmod(path, 0444);
     assert_int_equal(as_nobody(read_only_version_1), 0);
     assert_int_equal(number("PRAGMA user_version"), 1);
+}
+
+static int see_link(const struct hcp_link_row *row, void *ctx)
+{
+    struct hcp_link_row *last = ctx;
+
+    assert_int_equal(row->channels, -1);
+    if (!*last->device_a)
+        *last = *row;
+    return HCP_OK;
+}
+
+/* The table of links is made anew: rows, their ids and their order stay. */
+static void version_2(void **state)
+{
+    struct hcp_link_row first = {0}, row;
+    struct hcp_err err = {0};
+    enum hcp_db_outcome outcome;
+    hcp_db *db = NULL;
+    int64_t ids;
+
+    (void)state;
+    unlink(path);
+    make_version(2);
+    sql("INSERT INTO finish (run_id, device_id, limiter, provider, dtype, phase, batch, "
+        "heads, kv_heads, head_dim, kind, q_len, time_ms) VALUES (1, 1, '', 'flash', "
+        "'bf16', 'prefill', 1, 32, 8, 128, 'merge', 64, 0.5);"
+        "INSERT INTO link (id, run_id, device_a_id, device_b_id, limiter_a, limiter_b, "
+        "host_b, same_host, transport, transport_version, bytes, time_ms, p25_ms, "
+        "p75_ms, "
+        "samples, sm_seen_a, sm_seen_b, measured_at) VALUES (7, 1, 1, 1, 'mps:10', '', "
+        "'right', 0, 'mpi', '4.1', 4096, 1.5, 1.25, 1.75, 9, 12, 132, "
+        "'2026-11-29T12:00:00Z'), (9, 1, 1, 1, 'mps:10', '', NULL, NULL, 'nccl', NULL, "
+        "4096, 1.5, NULL, NULL, NULL, NULL, NULL, NULL)");
+    ids = number("SELECT sum(id) FROM link");
+    assert_int_equal(hcp_db_open(path, HCP_DB_WRITE, &db, &err), HCP_OK);
+    assert_int_equal(hcp_db_each_link(db, NULL, see_link, &first, &err), HCP_OK);
+    assert_string_equal(first.limit_a, "mps:10");
+    assert_string_equal(first.host_b, "right");
+    assert_int_equal(first.same_host, 0);
+    assert_string_equal(first.transport_version, "4.1");
+    assert_int_equal(first.samples, 9);
+    assert_int_equal(first.sm_seen_b, 132);
+    assert_true(first.p25_ms == 1.25 && first.p75_ms == 1.75);
+    assert_string_equal(first.from.measured_at, "2026-11-29T12:00:00Z");
+    /* The identity of old rows is as it was, and there is a new part. */
+    row = first;
+    assert_int_equal(hcp_db_add_link(db, &row, &outcome, &err), HCP_OK);
+    assert_int_equal(outcome, HCP_DB_SAME);
+    strcpy(row.transport, "copy");
+    assert_int_equal(hcp_db_add_link(db, &row, &outcome, &err), HCP_OK);
+    assert_int_equal(outcome, HCP_DB_STORED);
+    hcp_db_close(db);
+    assert_int_equal(number("SELECT sum(id) FROM link WHERE transport <> 'copy'"), ids);
+    assert_int_equal(number("PRAGMA user_version"), 3);
+    assert_int_equal(number("SELECT count(*) FROM finish WHERE provider_version IS NULL"),
+                     1);
+    assert_int_equal(number("SELECT count(*) FROM cell WHERE boosted_ms IS NULL"), 1);
+    assert_int_equal(number("SELECT count(*) FROM topology, interference, drift, linear"),
+                     0);
+    assert_int_equal(
+        number(
+            "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"),
+        1);
 }
 
 /* Version 0 of ours: marked, but the schema not there yet. Readers update it too. */
@@ -546,7 +611,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(missing),     TEST(empty),           TEST(blank),     TEST(foreign),
         TEST(not_sqlite),  TEST(newer),           TEST(truncated), TEST(corrupt),
-        TEST(permissions), TEST(migration),       TEST(version_1), TEST(old_version),
+        TEST(permissions), TEST(migration),       TEST(version_1), TEST(version_2), TEST(old_version),
         TEST(killed),      TEST(killed_creating), TEST(disk_full),
     };
 
