@@ -81,19 +81,6 @@ __device__ inline void copy_tile(uint32_t dst, const char *src, int64_t pitch, i
     }
 }
 
-/* Q, K and V are loaded 16 rows x 16 columns at a time by the same pattern of lanes:
- * matrices 0, 1 are the columns of the upper rows, 2, 3 those of the lower. Of Q that is
- * operand A with two registers exchanged. */
-__device__ inline void load_rows(uint32_t (&a)[4], uint32_t address)
-{
-    uint32_t x[4];
-    hcp::load_matrices(x, address);
-    a[0] = x[0];
-    a[1] = x[2];
-    a[2] = x[1];
-    a[3] = x[3];
-}
-
 /* From a lane's address in the first 16 columns of a row to that in columns 16 d and on:
  * four different ones, from each of which the others are at fixed distances. */
 __device__ inline uint32_t step_at(uint32_t first, int d)
@@ -125,7 +112,7 @@ scores(float (&s)[C::M][C::KEYS / 8][4],
                 for (int i = 0; i < 4; i++)
                     q[m][i] = q_held[d < C::Q_STEPS ? d : 0][m][i];
             } else {
-                load_rows(q[m], step_at(q_at, d) + m * 16 * C::PITCH);
+                hcp::load_matrices(q[m], step_at(q_at, d) + m * 16 * C::PITCH);
             }
 #pragma unroll
         for (int n = 0; n < C::KEYS / 8; n += 2) {
@@ -230,12 +217,14 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
             }
         }
 
-    /* Where this lane's row of a matrix is, in tiles of Q of its warp, K and V. */
-    const uint32_t at =
-        (lane / 16 * 8 + lane % 8) * C::PITCH + ((lane / 8 & 1) ^ (lane % 8)) * 16;
-    const uint32_t q_at = q_tile + at + warp * 16 * M * C::PITCH;
-    uint32_t k_at = k_tile + at;
-    constexpr int V_AT = C::STAGES * C::KV_BYTES;
+    /* Where this lane's row is in loads of 16 rows x 16 columns, so that the registers of
+     * an operand come side by side: of K the matrices are upper left and right, lower
+     * left and right; of Q and V upper and lower left, upper and lower right. */
+    const int eighth = lane % 8, second = lane / 8 & 1, third = lane / 16;
+    const uint32_t across = (third * 8 + eighth) * C::PITCH + (second ^ eighth) * 16;
+    const uint32_t down = (second * 8 + eighth) * C::PITCH + (third ^ eighth) * 16;
+    const uint32_t q_at = q_tile + down + warp * 16 * M * C::PITCH;
+    uint32_t k_at = k_tile + across, v_at = v_tile + down;
 
     if (C::Q_STEPS && tiles > 0) {
         hcp::copy_wait<0>();
@@ -244,7 +233,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
         for (int d = 0; d < C::Q_STEPS; d++)
 #pragma unroll
             for (int m = 0; m < M; m++)
-                load_rows(q_held[d][m], step_at(q_at, d) + m * 16 * C::PITCH);
+                hcp::load_matrices(q_held[d][m], step_at(q_at, d) + m * 16 * C::PITCH);
     }
 
 #pragma unroll 1
@@ -356,17 +345,20 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
 #pragma unroll
                 for (int d = 0; d < D / 16; d++) {
                     uint32_t v[4];
-                    hcp::load_transposed(v, step_at(k_at, d) + V_AT + n * 8 * C::PITCH);
+                    hcp::load_transposed(v, step_at(v_at, d) + n * 8 * C::PITCH);
 #pragma unroll
                     for (int m = 0; m < M; m++) {
-                        hcp::multiply<T>(acc[m][2 * d], w[m], v[0], v[2]);
-                        hcp::multiply<T>(acc[m][2 * d + 1], w[m], v[1], v[3]);
+                        hcp::multiply<T>(acc[m][2 * d], w[m], v[0], v[1]);
+                        hcp::multiply<T>(acc[m][2 * d + 1], w[m], v[2], v[3]);
                     }
                 }
             }
         }
-        if (C::STAGES == 2)
-            k_at += (tiles - tile) % 2 ? C::KV_BYTES : -C::KV_BYTES;
+        if (C::STAGES == 2) {
+            const int step = (tiles - tile) % 2 ? C::KV_BYTES : -C::KV_BYTES;
+            k_at += step;
+            v_at += step;
+        }
     }
 
     const place<C> end(s, hcp::block_again(), hcp::thread_again());
@@ -442,11 +434,12 @@ shape shape_of(const hcp_attn_problem *p, const hcp_attn_args *a)
 }
 
 /* All fit into the 99 KB of 8.6 and 8.9. On an H200 the fastest that do, of eight to
- * twelve per head dim (rows of a warp 16 and 32, keys 32 to 128, one and two stages),
- * full and causal together. */
+ * sixteen per head dim (rows of a warp 16 and 32, keys 32 to 128, one and two stages),
+ * full and causal together: two blocks an SM of four warps, 32 rows each where registers
+ * allow it, since an operand from shared memory then serves two products. */
 using config_64 = config<64, 4, 2, 64, 2, 4, 2>;
-using config_128 = config<128, 8, 1, 128, 1, 8, 1>;
-using config_256 = config<256, 4, 1, 48, 1, 0, 2>;
+using config_128 = config<128, 4, 2, 64, 2, 0, 2>;
+using config_256 = config<256, 4, 1, 64, 1, 0, 2>;
 
 template <class C> constexpr hcp_sm80_tile tile_of()
 {

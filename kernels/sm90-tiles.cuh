@@ -19,14 +19,15 @@ constexpr int ATOM_BYTES = 8 * ROW_BYTES;
 constexpr int K_STEP = 16; /* of one wgmma along its inner axis */
 
 /* What a kernel is compiled for: head dim D, tiles of KV keys, MATH warpgroups of 64
- * rows, ring sizes; turns between the warpgroups; O rescaled only where it is needed. */
+ * rows, ring sizes; turns between the warpgroups; O rescaled only where it is needed; the
+ * exponentials held before the wait for the sums. */
 template <typename T_, int D_, int KV_, int MATH_, int Q_RING_, int KV_RING_,
-          bool IN_TURN, bool LAZY>
+          bool IN_TURN, bool LAZY, bool HELD = false>
 struct config {
     using T = T_;
     static constexpr int D = D_, KV = KV_, MATH = MATH_;
     static constexpr int Q_RING = Q_RING_, KV_RING = KV_RING_;
-    static constexpr bool in_turn = IN_TURN, lazy = LAZY;
+    static constexpr bool in_turn = IN_TURN, lazy = LAZY, held = HELD;
     static constexpr int Q = 64 * MATH;
     static constexpr int THREADS = GROUP * (MATH + 1);
     /* Of 65536 registers; the block starts with all threads alike. */
