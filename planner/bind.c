@@ -171,29 +171,90 @@ static hcp_status missing(const hcp_models *models, const hcp_shape *shape,
                      bind_run_options(rank->limit, shape, provider, run), near);
 }
 
-/* cudnn if it covers all ranks, else the first in the alphabet; "" if none does. A stale
- * model covers too, and is refused later: another kernel must not step in unasked. */
+/* The model that speaks for a kernel on a rank where kernels are compared, a stale one
+ * too; NULL: the kernel has none there. */
+static const hcp_model *speaker(const hcp_models *models, const hcp_shape *shape,
+                                const hcp_rank *rank, const char *provider)
+{
+    const hcp_model *found = NULL;
+
+    for (size_t i = 0; i < models->n_stored; i++) {
+        const hcp_model *model = models->stored[i].model;
+        const struct hcp_model_row *row = hcp_model_row(model);
+        int lut = strcmp(row->kind, "lut") == 0;
+
+        if ((lut || strcmp(row->kind, "poly") == 0) && (lut || !found) &&
+            strcmp(row->key.provider, provider) == 0 && same_rank(&row->key, rank) &&
+            same_shape(&row->key, shape))
+            found = model;
+    }
+    return found;
+}
+
+static int same_spec(const hcp_rank *a, const hcp_rank *b)
+{
+    return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0;
+}
+
+/* Blocks of len x len under the full mask, brought into the executor's state, that all
+ * ranks together do in a ms with a kernel; -1: a rank has no model of it. With len 0 the
+ * longest such block that is measured on all of them. */
+static double rate_of(const hcp_models *models, const hcp_shape *shape,
+                      const hcp_rank *ranks, size_t n, const char *provider, int64_t len)
+{
+    const hcp_model *model = NULL;
+    int64_t longest = INT64_MAX;
+    double rate = 0, one = 0;
+
+    for (size_t r = 0; r < n; r++) {
+        int64_t q_min, q_max, kv_min, kv_max;
+
+        if (r == 0 || !same_spec(&ranks[r], &ranks[r - 1])) {
+            if (!(model = speaker(models, shape, &ranks[r], provider)))
+                return -1;
+            hcp_model_hull(model, 0, &q_min, &q_max, &kv_min, &kv_max);
+            if (q_max < 1 || kv_max < 1) /* causal squares alone */
+                hcp_model_hull(model, 1, &q_min, &q_max, &kv_min, &kv_max);
+            longest = q_max < longest ? q_max : longest;
+            longest = kv_max < longest ? kv_max : longest;
+            if (len > 0)
+                one = 1 / (hcp_model_block_ms(model, 0, len, len, NULL) +
+                           hcp_model_finish_ms(model, 1, len));
+        }
+        rate += one;
+    }
+    return len > 0 ? rate : (double)(longest < 1 ? 1 : longest);
+}
+
+/* Of the kernels that cover all ranks the one that does the most on all of them together,
+ * by the longest square block that is measured of each; the first in the alphabet of
+ * equals, "" if none covers. A stale model covers too, and is refused later: another
+ * kernel must not step in unasked. */
 static void choose_provider(const hcp_models *models, const hcp_shape *shape,
                             const hcp_rank *ranks, size_t n, char out[32])
 {
+    double len = 0, most = -1;
+
     out[0] = 0;
-    for (size_t i = 0; i < models->n_stored; i++) {
-        const char *name = hcp_model_row(models->stored[i].model)->key.provider;
-        int all = 1, cudnn = strcmp(name, "cudnn") == 0;
+    for (int pass = 0; pass < 2; pass++) {
+        const char *asked = "";
+        for (size_t i = 0; i < models->n_stored; i++) {
+            const char *name = hcp_model_row(models->stored[i].model)->key.provider;
+            double v;
 
-        if (strcmp(name, out) == 0 || strcmp(out, "cudnn") == 0)
-            continue;
-        if (out[0] && !cudnn && strcmp(name, out) > 0)
-            continue;
-        for (size_t r = 0; all && r < n; r++) {
-            int stale = 0;
-
-            all = (r > 0 && strcmp(ranks[r].device, ranks[r - 1].device) == 0 &&
-                   strcmp(ranks[r].limit, ranks[r - 1].limit) == 0) ||
-                  covers(models, shape, &ranks[r], name, &stale) || stale;
+            if (strcmp(name, asked) == 0)
+                continue;
+            asked = name;
+            v = rate_of(models, shape, ranks, n, name, pass ? (int64_t)len : 0);
+            if (v < 0)
+                continue;
+            if (!pass) {
+                len = len > 0 && len < v ? len : v;
+            } else if (v > most || (v == most && strcmp(name, out) < 0)) {
+                most = v;
+                memcpy(out, name, strlen(name) + 1);
+            }
         }
-        if (all)
-            memcpy(out, name, strlen(name) + 1);
     }
 }
 

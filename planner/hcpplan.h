@@ -278,11 +278,12 @@ HCP_API void hcp_plan_init(hcp_plan *plan, hcp_plan_rank *ranks, size_t ranks_ca
                            hcp_segment *segments, size_t segments_capacity);
 
 /* Binds n ranks (an array whose elements have the size ranks[0].size) and a shape to
- * models. provider: the kernel to use for all ranks, or NULL: cudnn if it covers all
- * of them, else the first in the alphabet that does. HCP_STATUS_NO_MODEL names the rank
- * and shape that are missing, near matches, and the command that fills the gap;
- * HCP_STATUS_STALE the rank whose samples changed after the fit. The models must
- * outlive the ring. Free with hcp_ring_free(), which accepts NULL. */
+ * models. provider: the kernel to use for all ranks, or NULL: of those that cover all of
+ * them the one that does the most on all together, by the longest square block that is
+ * measured of each. HCP_STATUS_NO_MODEL names the rank and shape that are missing, near
+ * matches, and the command that fills the gap; HCP_STATUS_STALE the rank whose samples
+ * changed after the fit. The models must outlive the ring. Free with hcp_ring_free(),
+ * which accepts NULL. */
 HCP_API hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *shape,
                                    const hcp_rank *ranks, size_t n, const char *provider,
                                    char *text, size_t text_size, hcp_ring **out);

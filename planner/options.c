@@ -25,9 +25,7 @@ static const struct argp_option common_options[] = {
     {"ranks", OPT_RANKS, "LIST", 0,
      "Ranks in ring order: [N*]DEVICE[@LIMIT], separated by commas", 1},
     {"provider", OPT_PROVIDER, "NAME", 0,
-     "Kernel whose times count (cudnn if it is measured on all ranks, else the first in "
-     "the "
-     "alphabet that is)",
+     "Kernel whose times count (the fastest of those that are measured on all ranks)",
      1},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0,
      "Answer outside the measured lengths, and say so", 1},
