@@ -12,12 +12,11 @@ struct rule {
 
 /* Measured on an H200: kernels/h200-bench.md, "The choice". Not here is what was not
  * measured, or not decided by it: prefill of head dim 64, whose blocks of 16K tokens gain
- * and whose ring of 4K blocks loses. Prefill is cuDNN's although cuda-wgmma is the faster
- * one: its present version has yet to pass the whole conformance set on an H200. */
+ * and whose ring of 4K blocks loses. */
 static const struct rule rules[] = {
-    {9, 0, HCP_BF16, 128, PREFILL, {"cudnn", "cuda-wgmma"}},
-    {9, 0, HCP_FP16, 128, PREFILL, {"cudnn", "cuda-wgmma"}},
-    {9, 0, HCP_BF16, 256, PREFILL, {"cudnn", "cuda-wgmma"}},
+    {9, 0, HCP_BF16, 128, PREFILL, {"cuda-wgmma", "cudnn"}},
+    {9, 0, HCP_FP16, 128, PREFILL, {"cuda-wgmma", "cudnn"}},
+    {9, 0, HCP_BF16, 256, PREFILL, {"cuda-wgmma", "cudnn"}},
     {9, 0, HCP_BF16, 64, DECODE, {"cuda-decode", "cudnn"}},
     {9, 0, HCP_BF16, 128, DECODE, {"cuda-decode", "cudnn"}},
     {9, 0, HCP_BF16, 256, DECODE, {"cuda-decode", "cudnn"}},

@@ -151,9 +151,9 @@ static void measured_comes_first(void **state)
         int64_t head_dim, q_len;
         const char *best, *next;
     } measured[] = {
-        {HCP_BF16, 128, 1024, "cudnn", "cuda-wgmma"},
-        {HCP_FP16, 128, 1024, "cudnn", "cuda-wgmma"},
-        {HCP_BF16, 256, 1024, "cudnn", "cuda-wgmma"},
+        {HCP_BF16, 128, 1024, "cuda-wgmma", "cudnn"},
+        {HCP_FP16, 128, 1024, "cuda-wgmma", "cudnn"},
+        {HCP_BF16, 256, 1024, "cuda-wgmma", "cudnn"},
         {HCP_BF16, 64, 16, "cuda-decode", "cudnn"},
         {HCP_BF16, 128, 1, "cuda-decode", "cudnn"},
         {HCP_BF16, 256, 1, "cuda-decode", "cudnn"},
