@@ -31,7 +31,7 @@ const struct hcp_column hcp_columns[] = {
     INT("samples", samples, "c.samples", -1, 0),
     INT("outliers", outliers, "c.outliers", -1, 0),
     REAL("cupti_ms", cupti_ms, "c.cupti_ms"),
-    REAL("boosted_ms", boosted_ms, "c.boosted_ms"),
+    REAL_SINCE(3, "boosted_ms", boosted_ms, "c.boosted_ms"),
     TEXT("status", status, "c.status"),
     TEXT("error", error, "c.error"),
     TEXT("method", method, "c.method"),

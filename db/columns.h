@@ -10,14 +10,21 @@
 
 #define AT(field) offsetof(ROW, field), sizeof((ROW *)0)->field
 /* clang-format off */
-#define TEXT(name, field, sql) {name, sql, HCP_COL_TEXT, AT(field), 0, 0, 0}
+#define TEXT(name, field, sql) {name, sql, HCP_COL_TEXT, AT(field), 0, 0, 0, 0}
 /* "" is a value, not an unknown: the limit of the whole device. */
-#define WORD(name, field, sql) {name, sql, HCP_COL_TEXT, AT(field), 1, 0, 0}
+#define WORD(name, field, sql) {name, sql, HCP_COL_TEXT, AT(field), 1, 0, 0, 0}
 #define INT(name, field, sql, unknown, min) \
-    {name, sql, HCP_COL_INT32, AT(field), unknown, min, INT32_MAX}
+    {name, sql, HCP_COL_INT32, AT(field), unknown, min, INT32_MAX, 0}
 #define LONG(name, field, sql, unknown, min, max) \
-    {name, sql, HCP_COL_INT64, AT(field), unknown, min, max}
-#define REAL(name, field, sql) {name, sql, HCP_COL_REAL, AT(field), 0, 0, 0}
+    {name, sql, HCP_COL_INT64, AT(field), unknown, min, max, 0}
+#define REAL(name, field, sql) {name, sql, HCP_COL_REAL, AT(field), 0, 0, 0, 0}
+/* Columns that a later version of the text format brought to a list. */
+#define TEXT_SINCE(since, name, field, sql) \
+    {name, sql, HCP_COL_TEXT, AT(field), 0, 0, 0, since}
+#define INT_SINCE(since, name, field, sql, unknown, min) \
+    {name, sql, HCP_COL_INT32, AT(field), unknown, min, INT32_MAX, since}
+#define REAL_SINCE(since, name, field, sql) \
+    {name, sql, HCP_COL_REAL, AT(field), 0, 0, 0, since}
 /* clang-format on */
 
 #endif

@@ -92,4 +92,5 @@ int hcp_drift_row_validate(const struct hcp_drift_row *row, struct hcp_err *err)
     return rc ? rc : hcp_check_provenance(&row->from, err);
 }
 
-HCP_ROWS_OF_RUNS(drift)
+HCP_KIND(drift, struct hcp_drift_row, hcp_drift_row_init, hcp_drift_row_validate, "drift",
+         3)

@@ -21,7 +21,7 @@ static const struct hcp_column columns[] = {
     REAL("p25_ms", p25_ms, "t.p25_ms"),
     REAL("p75_ms", p75_ms, "t.p75_ms"),
     INT("samples", samples, "t.samples", -1, 0),
-    TEXT("provider_version", provider_version, "t.provider_version"),
+    TEXT_SINCE(3, "provider_version", provider_version, "t.provider_version"),
     INT("sm_seen", sm_seen, "t.sm_seen", -1, 1),
     INT("sm_count", sm_count, "d.sm_count", -1, 1),
     TEXT("origin", from.origin, "r.origin"),
@@ -88,4 +88,5 @@ int hcp_finish_row_validate(const struct hcp_finish_row *row, struct hcp_err *er
     return rc ? rc : hcp_check_measured(row->p25_ms, row->time_ms, row->p75_ms, err);
 }
 
-HCP_ROWS_OF_RUNS(finish)
+HCP_KIND(finish, struct hcp_finish_row, hcp_finish_row_init, hcp_finish_row_validate,
+         "store merge", 2)

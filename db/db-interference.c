@@ -105,4 +105,5 @@ int hcp_interference_row_validate(const struct hcp_interference_row *row,
     return rc ? rc : hcp_check_provenance(&row->from, err);
 }
 
-HCP_ROWS_OF_RUNS(interference)
+HCP_KIND(interference, struct hcp_interference_row, hcp_interference_row_init,
+         hcp_interference_row_validate, "interference", 3)

@@ -23,8 +23,6 @@ enum hcp_stmt {
     HCP_STMT_ADD_CELL,
     HCP_STMT_DROP_CELL,
     HCP_STMT_ADD_SAMPLE,
-    HCP_STMT_ADD_BANDWIDTH,
-    HCP_STMT_FIND_BANDWIDTH,
     HCP_STMT_COUNT
 };
 
@@ -48,6 +46,7 @@ struct hcp_column {
     int64_t unknown;     /* integer that means "not known" in C, NULL in the file; of a
                             text: 1 if "" is a value */
     int64_t min, max;    /* of a known integer */
+    int since;           /* text format that brought it; 0: as old as its list */
 };
 extern const struct hcp_column hcp_columns[];
 extern const size_t hcp_n_columns;
@@ -94,9 +93,9 @@ struct hcp_rows {
     size_t n;
     const char *const *identity; /* names of columns; ends with NULL */
 };
-extern const struct hcp_rows hcp_finish_rows, hcp_link_rows, hcp_topology_rows,
-    hcp_interference_rows, hcp_drift_rows, hcp_linear_rows, hcp_ring_rows,
-    hcp_ring_rank_rows;
+extern const struct hcp_rows hcp_bandwidth_rows, hcp_finish_rows, hcp_link_rows,
+    hcp_topology_rows, hcp_interference_rows, hcp_drift_rows, hcp_linear_rows,
+    hcp_ring_rows, hcp_ring_rank_rows;
 /* Every column to "not known". row must be all zero bytes before. */
 void hcp_rows_unknown(const struct hcp_rows *rows, void *row);
 /* The column of that name; NULL if there is none. */
@@ -110,6 +109,8 @@ void hcp_rows_read(sqlite3_stmt *s, const struct hcp_rows *rows, void *row);
  * the table must have one then. */
 int hcp_rows_find(hcp_db *db, const struct hcp_rows *rows, const void *row, void *stored,
                   int *found, int64_t *id, struct hcp_err *err);
+/* 1 if the value is not known. */
+int hcp_column_unknown(const struct hcp_column *c, const void *row);
 /* 1 if all own columns are equal. */
 int hcp_rows_same(const struct hcp_rows *rows, const void *a, const void *b);
 /* INSERT of the own columns and n_refs others (names and values). */
@@ -117,51 +118,73 @@ int hcp_rows_insert(hcp_db *db, const struct hcp_rows *rows, const char *const *
                     const int64_t *refs, size_t n_refs, const void *row,
                     struct hcp_err *err);
 
-/* Rows of runs: lists with the columns of struct hcp_provenance and of a device
- * (device, device_uuid, device_name, sm_count), those of pairs with a peer's too
- * (peer_device, peer_uuid, peer_name, peer_sm_count, peer_host).
- * Visits those that pass the filter in the list's order; of a pair, device and limit must
- * be those of one end, host that of either; what the list has no column for does not
- * count. row: room for one, which visit gets; of zero bytes before. */
-int hcp_rows_each(hcp_db *db, const struct hcp_rows *rows,
-                  const struct hcp_filter *filter, void *row,
+/* Rows of runs, behind one face whatever their struct. Their lists have the columns of a
+ * provenance (origin, run_uid, host ...) and of a device (device, device_uuid,
+ * device_name, sm_count), those of pairs a peer's too (peer_device, peer_uuid, peer_name,
+ * peer_sm_count, peer_host). */
+enum { HCP_ROW_BYTES = 2048 }; /* no struct of a row is larger */
+struct hcp_kind {
+    const struct hcp_rows *rows;
+    const char *words; /* in the column `kind` of a text file; the table's own column of
+                          that name says which, where there are two */
+    int version;       /* of the text format that brought it */
+    size_t size;       /* of the struct */
+    void (*init)(void *row);
+    int (*validate)(const void *row, struct hcp_err *err);
+};
+enum { HCP_N_KINDS = 7 };
+extern const struct hcp_kind hcp_bandwidth_kind, hcp_finish_kind, hcp_link_kind,
+    hcp_topology_kind, hcp_interference_kind, hcp_drift_kind, hcp_linear_kind;
+extern const struct hcp_kind *const hcp_kinds[HCP_N_KINDS]; /* in the order of a file */
+/* Visits the rows that pass the filter in the list's order; of a pair, device and limit
+ * must be those of one end, host that of either; what the list has no column for does not
+ * count. */
+int hcp_kind_each(hcp_db *db, const struct hcp_kind *kind,
+                  const struct hcp_filter *filter,
                   int (*visit)(const void *row, void *ctx), void *ctx,
                   struct hcp_err *err);
-/* Stores a valid row unless there is one of its identity. stored: room for that one, of
- * zero bytes. */
-int hcp_rows_add(hcp_db *db, const struct hcp_rows *rows, const void *row, void *stored,
+/* 0 if the filter asks for something that rows of this kind have not (a kernel, a shape,
+ * a mask, a status). */
+int hcp_kind_answers(const struct hcp_kind *kind, const struct hcp_filter *filter);
+/* Validates a row and stores it unless there is one of its identity. */
+int hcp_kind_add(hcp_db *db, const struct hcp_kind *kind, const void *row,
                  enum hcp_db_outcome *outcome, struct hcp_err *err);
-/* hcp_db_each_KIND and hcp_db_add_KIND, which differ from kind to kind in nothing but the
- * type of the row. */
-#define HCP_ROWS_OF_RUNS(kind)                                                           \
-    struct kind##_visit {                                                                \
-        int (*visit)(const struct hcp_##kind##_row *row, void *ctx);                     \
+/* The face of a kind, and the functions of db.h that differ from kind to kind in nothing
+ * but the type of the row. */
+#define HCP_KIND(kind, type, init, validate, words, version)                             \
+    static void init_row(void *row)                                                      \
+    {                                                                                    \
+        _Static_assert(sizeof(type) <= HCP_ROW_BYTES, "grow HCP_ROW_BYTES");             \
+        init(row);                                                                       \
+    }                                                                                    \
+    static int validate_row(const void *row, struct hcp_err *err)                        \
+    {                                                                                    \
+        return validate(row, err);                                                       \
+    }                                                                                    \
+    const struct hcp_kind hcp_##kind##_kind = {                                          \
+        &hcp_##kind##_rows, words, version, sizeof(type), init_row, validate_row};       \
+    struct visitor {                                                                     \
+        int (*visit)(const type *row, void *ctx);                                        \
         void *ctx;                                                                       \
     };                                                                                   \
-    static int visit_##kind(const void *row, void *ctx)                                  \
+    static int visit_row(const void *row, void *ctx)                                     \
     {                                                                                    \
-        const struct kind##_visit *v = ctx;                                              \
+        const struct visitor *v = ctx;                                                   \
                                                                                          \
         return v->visit(row, v->ctx);                                                    \
     }                                                                                    \
     int hcp_db_each_##kind(hcp_db *db, const struct hcp_filter *filter,                  \
-                           int (*visit)(const struct hcp_##kind##_row *row, void *ctx),  \
-                           void *ctx, struct hcp_err *err)                               \
+                           int (*visit)(const type *row, void *ctx), void *ctx,          \
+                           struct hcp_err *err)                                          \
     {                                                                                    \
-        struct kind##_visit v = {visit, ctx};                                            \
-        struct hcp_##kind##_row row = {0};                                               \
+        struct visitor v = {visit, ctx};                                                 \
                                                                                          \
-        return hcp_rows_each(db, &hcp_##kind##_rows, filter, &row, visit_##kind, &v,     \
-                             err);                                                       \
+        return hcp_kind_each(db, &hcp_##kind##_kind, filter, visit_row, &v, err);        \
     }                                                                                    \
-    int hcp_db_add_##kind(hcp_db *db, const struct hcp_##kind##_row *row,                \
-                          enum hcp_db_outcome *outcome, struct hcp_err *err)             \
+    int hcp_db_add_##kind(hcp_db *db, const type *row, enum hcp_db_outcome *outcome,     \
+                          struct hcp_err *err)                                           \
     {                                                                                    \
-        struct hcp_##kind##_row stored = {0};                                            \
-        int rc = hcp_##kind##_row_validate(row, err);                                    \
-                                                                                         \
-        return rc ? rc                                                                   \
-                  : hcp_rows_add(db, &hcp_##kind##_rows, row, &stored, outcome, err);    \
+        return hcp_kind_add(db, &hcp_##kind##_kind, row, outcome, err);                  \
     }
 
 /* Checks that rows share (check.c). name: the column, for the message. */
@@ -207,9 +230,6 @@ int hcp_db_run_id(hcp_db *db, const char *uid, const char *host, const char *ori
                   const char *started_at, int64_t *id, struct hcp_err *err);
 int hcp_db_device_id(hcp_db *db, const char *slug, const char *uuid, const char *name,
                      int32_t sm_count, int64_t *id, struct hcp_err *err);
-
-int hcp_db_run_of(hcp_db *db, const struct hcp_provenance *from, int64_t *id,
-                  struct hcp_err *err);
 
 /* Brings a file of version user_version up to n_steps by running steps[version..],
  * all in one transaction. */

@@ -87,4 +87,5 @@ int hcp_linear_row_validate(const struct hcp_linear_row *row, struct hcp_err *er
     return rc ? rc : hcp_check_provenance(&row->from, err);
 }
 
-HCP_ROWS_OF_RUNS(linear)
+HCP_KIND(linear, struct hcp_linear_row, hcp_linear_row_init, hcp_linear_row_validate,
+         "linear", 3)

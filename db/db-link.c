@@ -13,7 +13,7 @@ static const struct hcp_column columns[] = {
     WORD("peer_limit", limit_b, "t.limiter_b"),
     TEXT("transport", transport, "t.transport"),
     TEXT("transport_version", transport_version, "t.transport_version"),
-    INT("channels", channels, "t.channels", -1, 1),
+    INT_SINCE(3, "channels", channels, "t.channels", -1, 1),
     INT("same_host", same_host, "t.same_host", -1, 0),
     LONG("bytes", bytes, "t.bytes", 0, 1, INT64_MAX),
     REAL("time_ms", time_ms, "t.time_ms"),
@@ -82,4 +82,4 @@ int hcp_link_row_validate(const struct hcp_link_row *row, struct hcp_err *err)
     return rc ? rc : hcp_check_measured(row->p25_ms, row->time_ms, row->p75_ms, err);
 }
 
-HCP_ROWS_OF_RUNS(link)
+HCP_KIND(link, struct hcp_link_row, hcp_link_row_init, hcp_link_row_validate, "link", 2)

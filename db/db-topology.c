@@ -61,4 +61,5 @@ int hcp_topology_row_validate(const struct hcp_topology_row *row, struct hcp_err
     return rc ? rc : hcp_check_provenance(&row->from, err);
 }
 
-HCP_ROWS_OF_RUNS(topology)
+HCP_KIND(topology, struct hcp_topology_row, hcp_topology_row_init,
+         hcp_topology_row_validate, "topology", 3)

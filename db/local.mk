@@ -4,7 +4,7 @@ noinst_LTLIBRARIES += db/libhcpdb.la
 db_libhcpdb_la_SOURCES = db/error.c db/error.h db/parse.c db/parse.h db/db.h \
 	db/db-internal.h db/columns.h db/columns.c db/peak.c db/cell.c db/check.c db/db-open.c \
 	db/db-sql.c db/rows.c db/rows-db.c db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
-	db/db-finish.c db/db-link.c db/db-topology.c db/db-interference.c db/db-drift.c \
+	db/db-bandwidth.c db/db-finish.c db/db-link.c db/db-topology.c db/db-interference.c db/db-drift.c \
 	db/db-linear.c db/db-ring.c db/link.c db/merge.c
 nodist_db_libhcpdb_la_SOURCES = db/schema-sql.h
 db_libhcpdb_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
@@ -20,7 +20,7 @@ db_libhcpaudit_la_LIBADD = db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
 # Command line side: options, tables, JSON, CSV.
 noinst_LTLIBRARIES += db/libhcpcli.la
 db_libhcpcli_la_SOURCES = db/cli.h db/cli.c db/cli-shape.c db/cli-main.c db/cli-table.c db/cli-json.c \
-	db/cli-filter.c db/csv.h db/csv.c db/text.h db/text-internal.h db/text-row.c db/text-kinds.c \
+	db/cli-filter.c db/csv.h db/csv.c db/text.h db/text-internal.h db/text-columns.c db/text-row.c \
 	db/text-load.c db/text-json.c db/text-write.c db/text-open.c \
 	db/text-store.c
 db_libhcpcli_la_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(SQLITE_CFLAGS)

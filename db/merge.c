@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include "db/db.h"
+#include "db/db-internal.h"
 
 struct merge {
     hcp_db *into;
+    const struct hcp_kind *kind;
     struct hcp_merge_tally *tally;
     struct hcp_err *err;
 };
@@ -26,77 +27,11 @@ static int add_cell(const struct hcp_cell *cell, void *ctx)
     return rc;
 }
 
-static int add_bandwidth(const struct hcp_bandwidth *row, void *ctx)
+static int add_of_kind(const void *row, void *ctx)
 {
     struct merge *m = ctx;
     enum hcp_db_outcome outcome;
-    int rc = hcp_db_add_bandwidth(m->into, row, &outcome, m->err);
-
-    if (!rc)
-        count(m->tally, outcome);
-    return rc;
-}
-
-static int add_finish(const struct hcp_finish_row *row, void *ctx)
-{
-    struct merge *m = ctx;
-    enum hcp_db_outcome outcome;
-    int rc = hcp_db_add_finish(m->into, row, &outcome, m->err);
-
-    if (!rc)
-        count(m->tally, outcome);
-    return rc;
-}
-
-static int add_link(const struct hcp_link_row *row, void *ctx)
-{
-    struct merge *m = ctx;
-    enum hcp_db_outcome outcome;
-    int rc = hcp_db_add_link(m->into, row, &outcome, m->err);
-
-    if (!rc)
-        count(m->tally, outcome);
-    return rc;
-}
-
-static int add_topology(const struct hcp_topology_row *row, void *ctx)
-{
-    struct merge *m = ctx;
-    enum hcp_db_outcome outcome;
-    int rc = hcp_db_add_topology(m->into, row, &outcome, m->err);
-
-    if (!rc)
-        count(m->tally, outcome);
-    return rc;
-}
-
-static int add_interference(const struct hcp_interference_row *row, void *ctx)
-{
-    struct merge *m = ctx;
-    enum hcp_db_outcome outcome;
-    int rc = hcp_db_add_interference(m->into, row, &outcome, m->err);
-
-    if (!rc)
-        count(m->tally, outcome);
-    return rc;
-}
-
-static int add_drift(const struct hcp_drift_row *row, void *ctx)
-{
-    struct merge *m = ctx;
-    enum hcp_db_outcome outcome;
-    int rc = hcp_db_add_drift(m->into, row, &outcome, m->err);
-
-    if (!rc)
-        count(m->tally, outcome);
-    return rc;
-}
-
-static int add_linear(const struct hcp_linear_row *row, void *ctx)
-{
-    struct merge *m = ctx;
-    enum hcp_db_outcome outcome;
-    int rc = hcp_db_add_linear(m->into, row, &outcome, m->err);
+    int rc = hcp_kind_add(m->into, m->kind, row, &outcome, m->err);
 
     if (!rc)
         count(m->tally, outcome);
@@ -137,26 +72,16 @@ int hcp_db_merge(hcp_db *into, hcp_db *from, struct hcp_merge_tally *tally,
                  struct hcp_err *err)
 {
     struct hcp_merge_tally result = {0};
-    struct merge m = {into, &result, err};
+    struct merge m = {.into = into, .tally = &result, .err = err};
     int rc = hcp_db_begin(into, err);
 
     if (rc)
         return rc;
     rc = hcp_db_each_cell(from, NULL, 1, add_cell, &m, err);
-    if (!rc)
-        rc = hcp_db_each_bandwidth(from, NULL, add_bandwidth, &m, err);
-    if (!rc)
-        rc = hcp_db_each_finish(from, NULL, add_finish, &m, err);
-    if (!rc)
-        rc = hcp_db_each_link(from, NULL, add_link, &m, err);
-    if (!rc)
-        rc = hcp_db_each_topology(from, NULL, add_topology, &m, err);
-    if (!rc)
-        rc = hcp_db_each_interference(from, NULL, add_interference, &m, err);
-    if (!rc)
-        rc = hcp_db_each_drift(from, NULL, add_drift, &m, err);
-    if (!rc)
-        rc = hcp_db_each_linear(from, NULL, add_linear, &m, err);
+    for (int i = 0; !rc && i < HCP_N_KINDS; i++) {
+        m.kind = hcp_kinds[i];
+        rc = hcp_kind_each(from, m.kind, NULL, add_of_kind, &m, err);
+    }
     if (!rc)
         rc = hcp_db_each_ring_run(from, add_ring_run, &m, err);
     if (!rc)

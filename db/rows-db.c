@@ -66,6 +66,27 @@ static int is_pair(const struct hcp_rows *rows)
     return hcp_rows_column(rows, "peer_device") != NULL;
 }
 
+int hcp_kind_answers(const struct hcp_kind *kind, const struct hcp_filter *f)
+{
+    const struct {
+        const char *name;
+        int given;
+    } terms[] = {{"provider", f && given(f->provider)},
+                 {"dtype", f && given(f->dtype)},
+                 {"phase", f && given(f->phase)},
+                 {"mask", f && given(f->mask)},
+                 {"status", f && given(f->status)},
+                 {"batch", f && f->batch},
+                 {"heads", f && f->heads},
+                 {"kv_heads", f && f->kv_heads},
+                 {"head_dim", f && f->head_dim}};
+
+    for (size_t i = 0; i < sizeof terms / sizeof *terms; i++)
+        if (terms[i].given && !hcp_rows_column(kind->rows, terms[i].name))
+            return 0;
+    return 1;
+}
+
 /* What the list has no column for does not count. */
 static void make_where(struct where *w, const struct hcp_rows *rows,
                        const struct hcp_filter *f)
@@ -119,24 +140,25 @@ static void make_where(struct where *w, const struct hcp_rows *rows,
     add_sql(w, ")");
 }
 
-int hcp_rows_each(hcp_db *db, const struct hcp_rows *rows,
-                  const struct hcp_filter *filter, void *row,
+int hcp_kind_each(hcp_db *db, const struct hcp_kind *kind,
+                  const struct hcp_filter *filter,
                   int (*visit)(const void *row, void *ctx), void *ctx,
                   struct hcp_err *err)
 {
     static const struct hcp_filter any = {0};
+    _Alignas(max_align_t) unsigned char row[HCP_ROW_BYTES] = {0};
     struct where w = {0};
     sqlite3_stmt *s;
     int rc = SQLITE_DONE, result = HCP_OK;
 
-    make_where(&w, rows, filter ? filter : &any);
-    s = hcp_rows_select(db, rows, "", w.sql, err);
+    make_where(&w, kind->rows, filter ? filter : &any);
+    s = hcp_rows_select(db, kind->rows, "", w.sql, err);
     if (!s)
         return HCP_FAILED;
     for (int i = 0; i < w.n; i++)
         sqlite3_bind_text(s, i + 1, w.text[i], -1, SQLITE_TRANSIENT);
     while (!result && (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        hcp_rows_read(s, rows, row);
+        hcp_rows_read(s, kind->rows, row);
         result = visit(row, ctx);
     }
     if (!result && rc != SQLITE_DONE)
@@ -145,58 +167,61 @@ int hcp_rows_each(hcp_db *db, const struct hcp_rows *rows,
     return result;
 }
 
-static const void *field(const struct hcp_rows *rows, const void *row, const char *prefix,
-                         const char *name)
+static const void *field(const struct hcp_rows *rows, const void *row, const char *name)
 {
-    char full[32];
-
-    snprintf(full, sizeof full, "%s%s", prefix, name);
-    return (const char *)row + hcp_rows_column(rows, full)->offset;
+    return (const char *)row + hcp_rows_column(rows, name)->offset;
 }
 
-static int device_id(hcp_db *db, const struct hcp_rows *rows, const void *row,
-                     const char *prefix, int64_t *id, struct hcp_err *err)
-{
-    const int peer = *prefix != '\0';
+struct adding {
+    const struct hcp_kind *kind;
+    const void *row;
+};
 
-    return hcp_db_device_id(db, field(rows, row, prefix, "device"),
-                            field(rows, row, prefix, peer ? "uuid" : "device_uuid"),
-                            field(rows, row, prefix, peer ? "name" : "device_name"),
-                            *(const int32_t *)field(rows, row, prefix, "sm_count"), id,
-                            err);
-}
-
-int hcp_rows_add(hcp_db *db, const struct hcp_rows *rows, const void *row, void *stored,
-                 enum hcp_db_outcome *outcome, struct hcp_err *err)
+static int add_inside(hcp_db *db, const void *what, enum hcp_db_outcome *outcome,
+                      struct hcp_err *err)
 {
     static const char *const one[] = {"run_id", "device_id"}, *const two[] = {
                                                                   "run_id", "device_a_id",
                                                                   "device_b_id"};
-    const struct hcp_provenance *from =
-        (const void *)((const char *)field(rows, row, "", "origin") -
-                       offsetof(struct hcp_provenance, origin));
-    const int pair = is_pair(rows);
-    enum hcp_db_outcome result = HCP_DB_STORED;
+    const struct adding *a = what;
+    const struct hcp_rows *r = a->kind->rows;
+    const void *row = a->row;
+    const int pair = is_pair(r);
+    _Alignas(max_align_t) unsigned char stored[HCP_ROW_BYTES] = {0};
     int64_t refs[3];
-    int own, found = 0, rc = hcp_db_enter(db, &own, err);
+    int found = 0;
+    int rc = hcp_db_run_id(db, field(r, row, "run_uid"), field(r, row, "host"),
+                           field(r, row, "origin"), field(r, row, "driver"),
+                           field(r, row, "cuda_version"), field(r, row, "tool_version"),
+                           field(r, row, "measured_at"), &refs[0], err);
 
-    if (rc)
+    if (!rc)
+        rc = hcp_rows_find(db, r, row, stored, &found, NULL, err);
+    if (!rc && found)
+        *outcome = hcp_rows_same(r, row, stored) ? HCP_DB_SAME : HCP_DB_CONFLICT;
+    if (rc || found)
         return rc;
-    rc = hcp_db_run_of(db, from, &refs[0], err);
-    if (!rc)
-        rc = hcp_rows_find(db, rows, row, stored, &found, NULL, err);
-    if (!rc && found) {
-        result = hcp_rows_same(rows, row, stored) ? HCP_DB_SAME : HCP_DB_CONFLICT;
-    } else if (!rc) {
-        rc = device_id(db, rows, row, "", &refs[1], err);
-        if (!rc && pair)
-            rc = device_id(db, rows, row, "peer_", &refs[2], err);
-        if (!rc)
-            rc =
-                hcp_rows_insert(db, rows, pair ? two : one, refs, pair ? 3 : 2, row, err);
-    }
-    rc = hcp_db_leave(db, own, rc, err);
-    if (!rc)
-        *outcome = result;
-    return rc;
+    rc = hcp_db_device_id(db, field(r, row, "device"), field(r, row, "device_uuid"),
+                          field(r, row, "device_name"),
+                          *(const int32_t *)field(r, row, "sm_count"), &refs[1], err);
+    if (!rc && pair)
+        rc = hcp_db_device_id(db, field(r, row, "peer_device"),
+                              field(r, row, "peer_uuid"), field(r, row, "peer_name"),
+                              *(const int32_t *)field(r, row, "peer_sm_count"), &refs[2],
+                              err);
+    return rc ? rc
+              : hcp_rows_insert(db, r, pair ? two : one, refs, pair ? 3 : 2, row, err);
 }
+
+int hcp_kind_add(hcp_db *db, const struct hcp_kind *kind, const void *row,
+                 enum hcp_db_outcome *outcome, struct hcp_err *err)
+{
+    const struct adding a = {kind, row};
+    int rc = kind->validate(row, err);
+
+    return rc ? rc : hcp_db_add_row(db, add_inside, &a, outcome, err);
+}
+
+const struct hcp_kind *const hcp_kinds[HCP_N_KINDS] = {
+    &hcp_bandwidth_kind,    &hcp_finish_kind, &hcp_link_kind,  &hcp_topology_kind,
+    &hcp_interference_kind, &hcp_drift_kind,  &hcp_linear_kind};

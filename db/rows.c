@@ -70,6 +70,23 @@ int hcp_column_equal(const struct hcp_column *c, const void *a, const void *b)
            (isnan(*(const double *)x) && isnan(*(const double *)y));
 }
 
+int hcp_column_unknown(const struct hcp_column *c, const void *row)
+{
+    const void *field = (const char *)row + c->offset;
+
+    switch (c->type) {
+    case HCP_COL_TEXT:
+        return !c->unknown && !*(const char *)field;
+    case HCP_COL_INT32:
+        return *(const int32_t *)field == c->unknown;
+    case HCP_COL_INT64:
+        return *(const int64_t *)field == c->unknown;
+    case HCP_COL_REAL:
+        break;
+    }
+    return isnan(*(const double *)field);
+}
+
 static int own(const struct hcp_column *c)
 {
     return !strncmp(c->sql, "t.", 2);

@@ -32,14 +32,12 @@ static int value_text(const json_t *v, char *number, const char **text)
     return 0;
 }
 
-static int set_samples(struct hcp_text_row *row, int column, const json_t *array,
-                       struct hcp_err *err)
+static int set_samples(struct hcp_text_row *row, const json_t *array, struct hcp_err *err)
 {
     json_t *item;
     size_t i;
     int rc = HCP_OK;
 
-    row->given[column] = json_array_size(array) > 0;
     json_array_foreach(array, i, item)
     {
         if (!json_is_number(item))
@@ -56,13 +54,12 @@ static int read_object(json_t *object, struct hcp_text_row *row, int ignore_unkn
                        struct hcp_text *out, struct hcp_err *err)
 {
     const char *key, *text;
-    char number[32];
     json_t *v;
     int rc = HCP_OK;
 
     json_object_foreach(object, key, v)
     {
-        int column = hcp_column_index(key);
+        int column = hcp_text_column_index(key);
         if (column < 0) {
             out->ignored++;
             if (ignore_unknown)
@@ -72,13 +69,13 @@ static int read_object(json_t *object, struct hcp_text_row *row, int ignore_unkn
                             "--ignore-unknown leaves the others out",
                             row->name, row->line, key);
         }
-        if (column == (int)hcp_n_columns + HCP_EXTRA_SAMPLES && json_is_array(v))
-            rc = set_samples(row, column, v, err);
-        else if (value_text(v, number, &text))
+        if (column == hcp_text_samples_column() && json_is_array(v))
+            rc = set_samples(row, v, err);
+        else if (value_text(v, row->number[column], &text))
             rc = hcp_fail(err, HCP_FAILED, "%s:%ld: column %s: %s; expected a value",
                           row->name, row->line, key, type_name(v));
-        else
-            rc = hcp_text_row_set(row, column, text, err);
+        else if (*text)
+            row->value[column] = text;
         if (rc)
             return rc;
     }

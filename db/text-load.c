@@ -83,7 +83,7 @@ static int read_header(const struct hcp_csv *csv, int ignore_unknown, int *map,
         return rc;
     for (size_t i = 0; i < csv->n; i++) {
         const char *name = csv->fields[i];
-        map[i] = hcp_column_index(name);
+        map[i] = hcp_text_column_index(name);
         if (map[i] < 0) {
             size_t used = strlen(unknown);
             snprintf(unknown + used, sizeof unknown - used, "%s'%s'", used ? ", " : "",
@@ -129,11 +129,10 @@ static int read_rows(struct hcp_csv *csv, const int *map, size_t n_columns,
             break;
         }
         hcp_text_row_begin(row, csv->name, csv->line);
-        for (size_t i = 0; !rc && i < n_columns; i++)
-            if (map[i] >= 0)
-                rc = hcp_text_row_set(row, map[i], csv->fields[i], err);
-        if (!rc)
-            rc = hcp_text_row_end(row, out, err);
+        for (size_t i = 0; i < n_columns; i++)
+            if (map[i] >= 0 && *csv->fields[i])
+                row->value[map[i]] = csv->fields[i];
+        rc = hcp_text_row_end(row, out, err);
     }
     if (row)
         free(row->raw);
@@ -196,6 +195,9 @@ static uint64_t row_hash(uint64_t h, const struct hcp_column *columns, size_t n,
     for (const struct hcp_column *c = columns; c < columns + n; c++) {
         const void *field = (const char *)row + c->offset;
         char number[32] = "";
+        /* The name of a run must not change with what newer files can say. */
+        if (c->since && hcp_column_unknown(c, row))
+            continue;
         if (c->type == HCP_COL_REAL)
             h = mix_double(h, *(const double *)field);
         else if (c->type == HCP_COL_TEXT)
@@ -220,30 +222,36 @@ static uint64_t cell_hash(const struct hcp_cell *cell)
     return h;
 }
 
-/* run_uid and origin of row i, whatever its kind: cells, then the others. NULL: past
- * the last. */
-static char *row_uid(struct hcp_text *t, size_t i, const char **origin)
+/* Row i of a kind. */
+static char *row_of(const struct hcp_text *t, int kind, size_t i)
 {
-    if (i < t->n_cells) {
-        *origin = t->cells[i].origin;
-        return t->cells[i].run_uid;
-    }
-    i -= t->n_cells;
-    if (i < t->n_bandwidths) {
-        *origin = t->bandwidths[i].origin;
-        return t->bandwidths[i].run_uid;
-    }
-    i -= t->n_bandwidths;
-    if (i < t->n_finishes) {
-        *origin = t->finishes[i].from.origin;
-        return t->finishes[i].from.run_uid;
-    }
-    i -= t->n_finishes;
-    if (i < t->n_links) {
-        *origin = t->links[i].from.origin;
-        return t->links[i].from.run_uid;
-    }
-    return NULL;
+    return (char *)t->others[kind].rows + i * hcp_kinds[kind]->size;
+}
+
+static char *field(int kind, char *row, const char *name)
+{
+    return row + hcp_rows_column(hcp_kinds[kind]->rows, name)->offset;
+}
+
+static uint64_t other_hash(int kind, char *row)
+{
+    const struct hcp_rows *r = hcp_kinds[kind]->rows;
+    const struct hcp_bandwidth *b = (const void *)row;
+    uint64_t h;
+
+    if (hcp_kinds[kind] != &hcp_bandwidth_kind)
+        return row_hash(FNV_START, r->columns, r->n, row);
+    h = mix(FNV_START, b->limit, strlen(b->limit) + 1);
+    return mix_double(mix(h, b->device, strlen(b->device) + 1), b->gb_per_s);
+}
+
+static void name_run(char *uid, const char *origin, const char *hex)
+{
+    char name[sizeof((struct hcp_cell *)0)->run_uid];
+
+    snprintf(name, sizeof name, "%s%s", origin, hex);
+    if (!*uid)
+        memcpy(uid, name, sizeof name);
 }
 
 /* Rows without run_uid: one run an origin, "recorded-0123456789abcdef". The order of
@@ -251,30 +259,32 @@ static char *row_uid(struct hcp_text *t, size_t i, const char **origin)
 static void name_runs(struct hcp_text *out)
 {
     uint64_t sum = out->n_cells;
-    const char *origin = NULL;
-    char hex[20], *uid;
+    char hex[20];
 
     for (size_t i = 0; i < out->n_cells; i++)
         if (!*out->cells[i].run_uid)
             sum += cell_hash(&out->cells[i]);
-    for (size_t i = 0; i < out->n_bandwidths; i++) {
-        const struct hcp_bandwidth *b = &out->bandwidths[i];
-        uint64_t h = mix(FNV_START, b->limit, strlen(b->limit) + 1);
-        if (!*b->run_uid)
-            sum += mix_double(mix(h, b->device, strlen(b->device) + 1), b->gb_per_s);
-    }
-    for (size_t i = 0; i < out->n_finishes; i++)
-        if (!*out->finishes[i].from.run_uid)
-            sum += row_hash(FNV_START, hcp_finish_rows.columns, hcp_finish_rows.n,
-                            &out->finishes[i]);
-    for (size_t i = 0; i < out->n_links; i++)
-        if (!*out->links[i].from.run_uid)
-            sum += row_hash(FNV_START, hcp_link_rows.columns, hcp_link_rows.n,
-                            &out->links[i]);
+    for (int k = 0; k < HCP_N_KINDS; k++)
+        for (size_t i = 0; i < out->others[k].n; i++)
+            if (!*field(k, row_of(out, k, i), "run_uid"))
+                sum += other_hash(k, row_of(out, k, i));
     snprintf(hex, sizeof hex, "-%016llx", (unsigned long long)sum);
-    for (size_t i = 0; (uid = row_uid(out, i, &origin)); i++)
-        if (!*uid)
-            strcat(strcpy(uid, origin), hex);
+    for (size_t i = 0; i < out->n_cells; i++)
+        name_run(out->cells[i].run_uid, out->cells[i].origin, hex);
+    for (int k = 0; k < HCP_N_KINDS; k++)
+        for (size_t i = 0; i < out->others[k].n; i++) {
+            char *row = row_of(out, k, i);
+            name_run(field(k, row, "run_uid"), field(k, row, "origin"), hex);
+        }
+}
+
+static size_t count_rows(const struct hcp_text *t)
+{
+    size_t n = t->n_cells;
+
+    for (int k = 0; k < HCP_N_KINDS; k++)
+        n += t->others[k].n;
+    return n;
 }
 
 struct indexed {
@@ -357,8 +367,7 @@ int hcp_text_load(FILE *in, const char *name, enum hcp_text_format format,
         rc = format == HCP_TEXT_JSONL
                  ? hcp_text_load_jsonl(start, name, ignore_unknown, &result, err)
                  : load_csv(start, name, ignore_unknown, &result, err);
-    if (!rc &&
-        !(result.n_cells + result.n_bandwidths + result.n_finishes + result.n_links))
+    if (!rc && !count_rows(&result))
         rc = hcp_fail(err, HCP_FAILED, "'%s' has no rows: nothing to read", name);
     if (!rc) {
         name_runs(&result);
@@ -380,9 +389,8 @@ void hcp_text_free(struct hcp_text *text)
         free(text->notes[i].note);
     free(text->cells);
     free(text->cell_lines);
-    free(text->bandwidths);
-    free(text->finishes);
-    free(text->links);
+    for (int k = 0; k < HCP_N_KINDS; k++)
+        free(text->others[k].rows);
     free(text->notes);
     memset(text, 0, sizeof *text);
 }

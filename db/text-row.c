@@ -1,87 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "db/parse.h"
 #include "db/text-internal.h"
 
-const char *const hcp_extra_columns[HCP_N_EXTRA] = {"samples_ms", "kind", "gb_per_s",
-                                                    "bytes"};
-
-int hcp_column_index(const char *name)
-{
-    for (size_t i = 0; i < hcp_n_columns; i++)
-        if (!strcmp(hcp_columns[i].name, name))
-            return (int)i;
-    for (int i = 0; i < HCP_N_EXTRA; i++)
-        if (!strcmp(hcp_extra_columns[i], name))
-            return (int)hcp_n_columns + i;
-    for (size_t i = 0; i < hcp_link_rows.n; i++)
-        if (!strcmp(hcp_link_rows.columns[i].name, name))
-            return HCP_LINK_COLUMN(i);
-    return -1;
-}
-
-static const char *column_name(int column)
-{
-    size_t i = (size_t)column;
-
-    if (i < hcp_n_columns)
-        return hcp_columns[i].name;
-    i -= hcp_n_columns;
-    return i < HCP_N_EXTRA ? hcp_extra_columns[i]
-                           : hcp_link_rows.columns[i - HCP_N_EXTRA].name;
-}
-
-int hcp_text_column_version(int column)
-{
-    static const char *const third[] = {"boosted_ms", "channels"};
-
-    for (size_t i = 0; i < sizeof third / sizeof *third; i++)
-        if (!strcmp(column_name(column), third[i]))
-            return 3;
-    return column < HCP_LINK_COLUMN(0) ? 1 : 2;
-}
-
-int hcp_text_next_column(int column, int version, const char **name)
-{
-    while (++column < HCP_LINK_COLUMN(hcp_link_rows.n)) {
-        *name = column_name(column);
-        if (hcp_column_index(*name) == column && /* else a cell has it too */
-            hcp_text_column_version(column) <= version)
-            return column;
-    }
-    return -1;
-}
-
 void hcp_text_row_begin(struct hcp_text_row *row, const char *name, long line)
 {
     row->name = name;
     row->line = line;
-    hcp_cell_init(&row->cell);
-    strcpy(row->cell.origin, "recorded");
-    hcp_link_row_init(&row->link);
-    strcpy(row->kind, "cell");
-    row->gb_per_s = NAN;
-    row->bytes = 0;
-    memset(row->given, 0, sizeof row->given);
+    memset(row->value, 0, sizeof row->value);
+    row->n_raw = 0;
 }
 
 int hcp_text_row_sample(struct hcp_text_row *row, double ms, struct hcp_err *err)
 {
-    size_t n = (size_t)row->cell.n_raw;
-
-    if (n == row->raw_room) {
-        size_t room = n ? n * 2 : 64;
+    if (row->n_raw == row->raw_room) {
+        size_t room = row->n_raw ? row->n_raw * 2 : 64;
         double *grown = realloc(row->raw, room * sizeof *grown);
         if (!grown)
             return hcp_fail(err, HCP_FAILED, "%s: out of memory", row->name);
         row->raw = grown;
         row->raw_room = room;
     }
-    row->raw[n] = ms;
-    row->cell.n_raw++;
+    row->raw[row->n_raw++] = ms;
     return HCP_OK;
 }
 
@@ -89,13 +31,13 @@ int hcp_text_bad(const struct hcp_text_row *row, int column, const char *why,
                  struct hcp_err *err)
 {
     return hcp_fail(err, HCP_FAILED, "%s:%ld: column %s: %s", row->name, row->line,
-                    column_name(column), why);
+                    hcp_text_column_name(column), why);
 }
 
 /* "0.1;0.2;0.3" */
-static int set_samples(struct hcp_text_row *row, int column, const char *value,
-                       struct hcp_err *err)
+static int read_samples(struct hcp_text_row *row, const char *value, struct hcp_err *err)
 {
+    const int column = hcp_text_samples_column();
     struct hcp_err why;
     char number[64];
 
@@ -117,48 +59,14 @@ static int set_samples(struct hcp_text_row *row, int column, const char *value,
     }
 }
 
-static int set_extra(struct hcp_text_row *row, int column, const char *value,
-                     struct hcp_err *err)
+static int read_value(const struct hcp_text_row *row, int column,
+                      const struct hcp_column *c, void *target, struct hcp_err *err)
 {
+    const char *value = row->value[column];
+    void *field = (char *)target + c->offset;
     struct hcp_err why;
-
-    switch (column - (int)hcp_n_columns) {
-    case HCP_EXTRA_SAMPLES:
-        return set_samples(row, column, value, err);
-    case HCP_EXTRA_KIND:
-        if (hcp_check_word("kind", value, "cell copy store merge link", &why))
-            return hcp_text_bad(row, column, why.text, err);
-        strcpy(row->kind, value);
-        return HCP_OK;
-    case HCP_EXTRA_GB_PER_S:
-        return hcp_parse_double(value, &row->gb_per_s, &why)
-                   ? hcp_text_bad(row, column, why.text, err)
-                   : HCP_OK;
-    case HCP_EXTRA_BYTES:
-        return hcp_parse_int(value, "bytes", 1, INT64_MAX, &row->bytes, &why)
-                   ? hcp_text_bad(row, column, why.text, err)
-                   : HCP_OK;
-    }
-    return HCP_OK;
-}
-
-int hcp_text_row_set(struct hcp_text_row *row, int column, const char *value,
-                     struct hcp_err *err)
-{
-    const int of_link = column >= HCP_LINK_COLUMN(0);
-    const struct hcp_column *c = of_link
-                                     ? &hcp_link_rows.columns[column - HCP_LINK_COLUMN(0)]
-                                     : &hcp_columns[column];
-    struct hcp_err why;
-    void *field;
     int64_t n = 0;
 
-    if (!*value)
-        return HCP_OK;
-    row->given[column] = 1;
-    if (!of_link && (size_t)column >= hcp_n_columns)
-        return set_extra(row, column, value, err);
-    field = (of_link ? (char *)&row->link : (char *)&row->cell) + c->offset;
     switch (c->type) {
     case HCP_COL_TEXT:
         if (strlen(value) >= c->size)
@@ -184,55 +92,80 @@ int hcp_text_row_set(struct hcp_text_row *row, int column, const char *value,
     return HCP_OK;
 }
 
+/* What a row must have (required; lists end with NULL) and what it must not: any column
+ * that its kind has no place for, except that `foreign` may say which of a cell's. */
+struct form {
+    const char *const *required, *const *foreign;
+};
+
+static int is_foreign(const struct form *form, int column)
+{
+    const char *const *p = form->foreign;
+
+    if (!p || column > hcp_text_kind_column())
+        return 1;
+    while (*p && strcmp(*p, hcp_text_column_name(column)))
+        p++;
+    return *p != NULL;
+}
+
+static int read_values(struct hcp_text_row *row, int kind, const struct form *form,
+                       void *target, struct hcp_err *err)
+{
+    const int samples = hcp_text_samples_column(), word = hcp_text_kind_column();
+    int rc = HCP_OK;
+
+    for (int i = 0; !rc && i < hcp_text_n_columns(); i++) {
+        const struct hcp_column *c = hcp_text_column_of(kind, i);
+        const int given = row->value[i] || (i == samples && row->n_raw);
+        if (!given || (i == word && !c) || (i == samples && kind < 0))
+            continue;
+        if (c)
+            rc = read_value(row, i, c, target, err);
+        else if (is_foreign(form, i))
+            rc = hcp_text_bad(
+                row, i, "does not apply to a row of this kind; leave it empty", err);
+    }
+    for (const char *const *name = form->required; !rc && *name; name++) {
+        int i = hcp_text_column_index(*name);
+        if (!row->value[i])
+            rc = hcp_text_bad(row, i, "is empty; a value is required", err);
+    }
+    return rc;
+}
+
 void *hcp_text_grow(void *array, size_t n, size_t size)
 {
     /* Doubling at powers of two. */
     return n & (n - 1) ? array : realloc(array, (n ? n * 2 : 1) * size);
 }
 
-static int need(const struct hcp_text_row *row, const char *const *names, int wanted,
-                struct hcp_err *err)
+static int out_of_memory(const struct hcp_text_row *row, struct hcp_err *err)
 {
-    for (; *names; names++) {
-        int column = hcp_column_index(*names);
-        if (wanted && !row->given[column])
-            return hcp_text_bad(row, column, "is empty; a value is required", err);
-        if (!wanted && row->given[column])
-            return hcp_text_bad(
-                row, column, "does not apply to a row of this kind; leave it empty", err);
-    }
-    return HCP_OK;
-}
-
-/* Columns of links are for links. */
-static int no_link(const struct hcp_text_row *row, struct hcp_err *err)
-{
-    for (size_t i = 0; i < hcp_link_rows.n; i++)
-        if (row->given[HCP_LINK_COLUMN(i)])
-            return hcp_text_bad(row, HCP_LINK_COLUMN(i),
-                                "does not apply to a row of this kind; leave it empty",
-                                err);
-    return HCP_OK;
+    return hcp_fail(err, HCP_FAILED, "%s: out of memory", row->name);
 }
 
 static int end_cell(struct hcp_text_row *row, struct hcp_text *out, struct hcp_err *err)
 {
     static const char *const required[] = {"device", "provider", "mask",
                                            "q_len",  "kv_len",   NULL};
-    static const char *const foreign[] = {"gb_per_s", "bytes", NULL};
-    struct hcp_cell *cell = &row->cell, *cells;
+    static const struct form form = {required, NULL};
+    const char *samples = row->value[hcp_text_samples_column()];
+    struct hcp_cell cell, *cells;
     struct hcp_err why;
     long *lines;
-    int rc = need(row, required, 1, err);
+    int rc = HCP_OK;
 
-    if (!rc)
-        rc = no_link(row, err);
-    if (!rc)
-        rc = need(row, foreign, 0, err);
+    hcp_cell_init(&cell);
+    strcpy(cell.origin, "recorded");
+    rc = read_values(row, -1, &form, &cell, err);
+    if (!rc && samples)
+        rc = read_samples(row, samples, err);
     if (rc)
         return rc;
-    cell->raw_ms = row->raw;
-    if (hcp_cell_validate(cell, &why))
+    cell.raw_ms = row->raw;
+    cell.n_raw = (int32_t)row->n_raw;
+    if (hcp_cell_validate(&cell, &why))
         return hcp_fail(err, HCP_FAILED, "%s:%ld: %s", row->name, row->line, why.text);
     cells = hcp_text_grow(out->cells, out->n_cells, sizeof *cells);
     if (cells)
@@ -241,76 +174,92 @@ static int end_cell(struct hcp_text_row *row, struct hcp_text *out, struct hcp_e
     if (lines)
         out->cell_lines = lines;
     if (!cells || !lines)
-        return hcp_fail(err, HCP_FAILED, "%s: out of memory", row->name);
-    cells[out->n_cells] = *cell;
-    cells[out->n_cells].raw_ms = NULL;
-    lines[out->n_cells] = row->line;
-    if (cell->n_raw) {
-        double *raw = malloc((size_t)cell->n_raw * sizeof *raw);
-        if (!raw)
-            return hcp_fail(err, HCP_FAILED, "%s: out of memory", row->name);
-        memcpy(raw, row->raw, (size_t)cell->n_raw * sizeof *raw);
-        cells[out->n_cells].raw_ms = raw;
+        return out_of_memory(row, err);
+    cell.raw_ms = NULL;
+    if (cell.n_raw) {
+        cell.raw_ms = malloc(row->n_raw * sizeof *cell.raw_ms);
+        if (!cell.raw_ms)
+            return out_of_memory(row, err);
+        memcpy(cell.raw_ms, row->raw, row->n_raw * sizeof *cell.raw_ms);
     }
-    out->n_cells++;
+    cells[out->n_cells] = cell;
+    lines[out->n_cells++] = row->line;
     return HCP_OK;
 }
 
-static int end_copy(struct hcp_text_row *row, struct hcp_text *out, struct hcp_err *err)
+/* In the order of hcp_kinds. Older programs let rows of bandwidth have more than they
+ * need. */
+static const struct form *form_of(int kind)
 {
-    static const char *const required[] = {"device", "gb_per_s", NULL};
-    static const char *const foreign[] = {"provider", "mask",   "q_len",      "kv_len",
-                                          "time_ms",  "min_ms", "samples_ms", NULL};
-    const struct hcp_cell *c = &row->cell;
-    struct hcp_bandwidth b, *list;
-    struct hcp_err why;
-    int rc = need(row, required, 1, err);
+    static const char *const
+        copy[] = {"device", "gb_per_s", NULL},
+        *const no_copy[] = {"provider", "mask",   "q_len",      "kv_len",
+                            "time_ms",  "min_ms", "samples_ms", NULL},
+        *const finish[] = {"device", "provider", "q_len", "time_ms", NULL},
+        *const link[] = {"device", "peer_device", "transport", "bytes", "time_ms", NULL},
+        *const topology[] = {"device", "peer_device", "connection", NULL},
+        *const interference[] = {"device",   "provider",    "mask",      "q_len",
+                                 "kv_len",   "peer_device", "transport", "bytes",
+                                 "alone_ms", "beside_ms",   NULL},
+        *const drift[] = {"device", "provider", "mask",    "q_len",
+                          "kv_len", "first_ms", "last_ms", NULL},
+        *const linear[] = {"device", "library", "tokens", "n_in",
+                           "n_out",  "time_ms", NULL};
+    static const struct form forms[HCP_N_KINDS] = {
+        {copy, no_copy},      {finish, NULL}, {link, NULL},  {topology, NULL},
+        {interference, NULL}, {drift, NULL},  {linear, NULL}};
 
-    if (!rc)
-        rc = no_link(row, err);
-    if (!rc)
-        rc = need(row, foreign, 0, err);
+    return &forms[kind];
+}
+
+static int end_other(struct hcp_text_row *row, int kind, struct hcp_text *out,
+                     struct hcp_err *err)
+{
+    const struct hcp_kind *k = hcp_kinds[kind];
+    struct hcp_text_rows *list = &out->others[kind];
+    _Alignas(max_align_t) char target[HCP_ROW_BYTES] = {0};
+    char *uid = target + hcp_rows_column(k->rows, "run_uid")->offset;
+    struct hcp_err why;
+    void *rows;
+    int rc, unnamed;
+
+    k->init(target);
+    strcpy(target + hcp_rows_column(k->rows, "origin")->offset, "recorded");
+    rc = read_values(row, kind, form_of(kind), target, err);
     if (rc)
         return rc;
-    hcp_bandwidth_init(&b);
-    strcpy(b.kind, row->kind);
-    b.gb_per_s = row->gb_per_s;
-    b.bytes = row->bytes;
-    b.sm_seen = c->sm_seen;
-    b.sm_count = c->sm_count;
-    memcpy(b.device, c->key.device, sizeof b.device);
-    memcpy(b.limit, c->key.limit, sizeof b.limit);
-    memcpy(b.origin, c->origin, sizeof b.origin);
-    memcpy(b.run_uid, c->run_uid, sizeof b.run_uid);
-    memcpy(b.host, c->host, sizeof b.host);
-    memcpy(b.device_uuid, c->device_uuid, sizeof b.device_uuid);
-    memcpy(b.device_name, c->device_name, sizeof b.device_name);
-    memcpy(b.driver, c->driver, sizeof b.driver);
-    memcpy(b.cuda_version, c->cuda_version, sizeof b.cuda_version);
-    memcpy(b.tool_version, c->tool_version, sizeof b.tool_version);
-    memcpy(b.measured_at, c->measured_at, sizeof b.measured_at);
-    if (!*b.run_uid)
-        strcpy(b.run_uid, "?"); /* named once the file is read */
-    if (hcp_bandwidth_validate(&b, &why))
+    unnamed = !*uid; /* named once the file is read */
+    if (unnamed)
+        strcpy(uid, "?");
+    if (k->validate(target, &why))
         return hcp_fail(err, HCP_FAILED, "%s:%ld: %s", row->name, row->line, why.text);
-    if (!strcmp(b.run_uid, "?"))
-        b.run_uid[0] = '\0';
-    list = hcp_text_grow(out->bandwidths, out->n_bandwidths, sizeof *list);
-    if (!list)
-        return hcp_fail(err, HCP_FAILED, "%s: out of memory", row->name);
-    out->bandwidths = list;
-    list[out->n_bandwidths++] = b;
+    if (unnamed)
+        *uid = '\0';
+    rows = hcp_text_grow(list->rows, list->n, k->size);
+    if (!rows)
+        return out_of_memory(row, err);
+    list->rows = rows;
+    memcpy((char *)rows + list->n++ * k->size, target, k->size);
     return HCP_OK;
 }
 
 int hcp_text_row_end(struct hcp_text_row *row, struct hcp_text *out, struct hcp_err *err)
 {
-    if (!strcmp(row->kind, "copy"))
-        return end_copy(row, out, err);
-    if (!strcmp(row->kind, "link"))
-        return hcp_text_end_link(row, out, err);
-    return strcmp(row->kind, "cell") ? hcp_text_end_finish(row, out, err)
-                                     : end_cell(row, out, err);
+    const int column = hcp_text_kind_column();
+    const char *word = row->value[column] ? row->value[column] : "cell";
+    char words[128] = "cell";
+    struct hcp_err why;
+    int kind;
+
+    if (!strcmp(word, "cell"))
+        return end_cell(row, out, err);
+    kind = hcp_text_kind_of(word);
+    if (kind >= 0)
+        return end_other(row, kind, out, err);
+    for (int i = 0; i < HCP_N_KINDS; i++)
+        strcat(strcat(words, " "), hcp_kinds[i]->words);
+    hcp_check_word("kind", word, words, &why);
+    return hcp_text_bad(row, column, why.text, err);
 }
 
 int hcp_text_add_note(struct hcp_text *out, const char *uid, const char *line,

@@ -12,6 +12,7 @@ struct writer {
     FILE *out;
     enum hcp_text_format format;
     size_t rows;
+    int kind;    /* of the rows being visited: index into hcp_kinds */
     int version; /* of the text format that the rows need */
     char **uids; /* runs that have rows in the selection */
     size_t n_uids;
@@ -71,164 +72,84 @@ static json_t *column_json(const struct hcp_column *c, const void *row, const ch
                                      : json_integer(atoll(text));
 }
 
-/* Fills up a CSV row of another kind than links. */
-static void end_csv(const struct writer *w)
+static void put_samples(const struct hcp_cell *cell, FILE *out)
 {
-    const char *name;
+    char number[32];
 
-    for (int i = HCP_LINK_COLUMN(-1);
-         (i = hcp_text_next_column(i, w->version, &name)) >= 0;)
-        putc(',', w->out);
+    for (int32_t i = 0; i < cell->n_raw; i++)
+        fprintf(out, "%s%s", i ? ";" : "", hcp_format_double(cell->raw_ms[i], number));
+}
+
+static json_t *samples_json(const struct hcp_cell *cell)
+{
+    json_t *samples = json_array();
+
+    for (int32_t i = 0; i < cell->n_raw; i++)
+        json_array_append_new(samples, json_real(cell->raw_ms[i]));
+    return samples;
+}
+
+/* Each column of the file that the kind (-1: a cell) has. */
+static void row_csv(const struct writer *w, int kind, const void *row)
+{
+    const char *word = kind < 0 ? "cell" : hcp_kinds[kind]->words;
+    char number[32];
+
+    for (int i = 0; i < hcp_text_n_columns(); i++) {
+        const struct hcp_column *c = hcp_text_column_of(kind, i);
+        if (hcp_text_column_version(i) > w->version)
+            continue;
+        if (i)
+            putc(',', w->out);
+        if (c)
+            put_csv(column_text(c, row, number), w->out);
+        else if (i == hcp_text_kind_column())
+            fputs(word, w->out);
+        else if (kind < 0 && i == hcp_text_samples_column())
+            put_samples(row, w->out);
+    }
     putc('\n', w->out);
 }
 
-static void cell_csv(const struct hcp_cell *cell, struct writer *w)
+static void row_json(const struct writer *w, int kind, const void *row)
 {
+    json_t *object = json_object();
     char number[32];
 
-    for (size_t i = 0; i < hcp_n_columns; i++) {
-        if (hcp_text_column_version((int)i) > w->version)
-            continue;
-        put_csv(column_text(&hcp_columns[i], cell, number), w->out);
-        putc(',', w->out);
+    for (int i = 0; i < hcp_text_n_columns(); i++) {
+        const struct hcp_column *c = hcp_text_column_of(kind, i);
+        const char *text = c ? column_text(c, row, number) : "";
+        const struct hcp_cell *cell = kind < 0 ? row : NULL;
+        if (*text)
+            json_object_set_new(object, c->name, column_json(c, row, text));
+        else if (!c && !cell && i == hcp_text_kind_column())
+            json_object_set_new(object, "kind", json_string(hcp_kinds[kind]->words));
+        else if (cell && cell->n_raw && i == hcp_text_samples_column())
+            json_object_set_new(object, "samples_ms", samples_json(cell));
     }
-    for (int32_t i = 0; i < cell->n_raw; i++)
-        fprintf(w->out, "%s%s", i ? ";" : "", hcp_format_double(cell->raw_ms[i], number));
-    fputs(",cell,,", w->out);
-    end_csv(w);
+    hcp_json_print(object, w->out);
 }
 
-static void cell_json(const struct hcp_cell *cell, struct writer *w)
+static int write_row(struct writer *w, int kind, const void *row)
 {
-    json_t *row = json_object(), *samples;
-    char number[32];
-
-    for (size_t i = 0; i < hcp_n_columns; i++) {
-        const struct hcp_column *c = &hcp_columns[i];
-        const char *text = column_text(c, cell, number);
-        if (!*text)
-            continue;
-        json_object_set_new(row, c->name, column_json(c, cell, text));
-    }
-    if (cell->n_raw) {
-        samples = json_array();
-        for (int32_t i = 0; i < cell->n_raw; i++)
-            json_array_append_new(samples, json_real(cell->raw_ms[i]));
-        json_object_set_new(row, "samples_ms", samples);
-    }
-    hcp_json_print(row, w->out);
+    w->rows++;
+    if (w->format == HCP_TEXT_JSONL)
+        row_json(w, kind, row);
+    else
+        row_csv(w, kind, row);
+    return check(w);
 }
 
 static int write_cell(const struct hcp_cell *cell, void *ctx)
 {
-    struct writer *w = ctx;
-
-    w->rows++;
-    if (w->format == HCP_TEXT_JSONL)
-        cell_json(cell, w);
-    else
-        cell_csv(cell, w);
-    return check(w);
+    return write_row(ctx, -1, cell);
 }
 
-/* A bandwidth row in the columns of a cell: what it shares with one, and nothing of
- * the shape. */
-static void bandwidth_fields(const struct hcp_bandwidth *b, struct hcp_cell *cell)
-{
-    hcp_cell_init(cell);
-    memset(&cell->key, 0, sizeof cell->key);
-    cell->key.batch = cell->key.heads = cell->key.kv_heads = cell->key.head_dim = -1;
-    cell->mask[0] = cell->status[0] = '\0';
-    memcpy(cell->key.device, b->device, sizeof b->device);
-    memcpy(cell->key.limit, b->limit, sizeof b->limit);
-    cell->sm_seen = b->sm_seen;
-    cell->sm_count = b->sm_count;
-    memcpy(cell->origin, b->origin, sizeof b->origin);
-    memcpy(cell->run_uid, b->run_uid, sizeof b->run_uid);
-    memcpy(cell->host, b->host, sizeof b->host);
-    memcpy(cell->device_uuid, b->device_uuid, sizeof b->device_uuid);
-    memcpy(cell->device_name, b->device_name, sizeof b->device_name);
-    memcpy(cell->driver, b->driver, sizeof b->driver);
-    memcpy(cell->cuda_version, b->cuda_version, sizeof b->cuda_version);
-    memcpy(cell->tool_version, b->tool_version, sizeof b->tool_version);
-    memcpy(cell->measured_at, b->measured_at, sizeof b->measured_at);
-}
-
-static int write_bandwidth(const struct hcp_bandwidth *b, void *ctx)
+static int write_other(const void *row, void *ctx)
 {
     struct writer *w = ctx;
-    struct hcp_cell cell;
-    char number[32];
 
-    bandwidth_fields(b, &cell);
-    w->rows++;
-    if (w->format == HCP_TEXT_CSV) {
-        for (size_t i = 0; i < hcp_n_columns; i++) {
-            if (hcp_text_column_version((int)i) > w->version)
-                continue;
-            put_csv(column_text(&hcp_columns[i], &cell, number), w->out);
-            putc(',', w->out);
-        }
-        fprintf(w->out, ",%s,%s,", b->kind, hcp_format_double(b->gb_per_s, number));
-        if (b->bytes)
-            fprintf(w->out, "%lld", (long long)b->bytes);
-        end_csv(w);
-    } else {
-        json_t *row = json_object();
-        for (size_t i = 0; i < hcp_n_columns; i++) {
-            const struct hcp_column *c = &hcp_columns[i];
-            const char *text = column_text(c, &cell, number);
-            if (*text)
-                json_object_set_new(row, c->name, column_json(c, &cell, text));
-        }
-        json_object_set_new(row, "kind", json_string(b->kind));
-        json_object_set_new(row, "gb_per_s", json_real(b->gb_per_s));
-        if (b->bytes)
-            json_object_set_new(row, "bytes", json_integer(b->bytes));
-        hcp_json_print(row, w->out);
-    }
-    return check(w);
-}
-
-/* A finish or link row: each column of the file that its list has. kind: where the list
- * has no such column. */
-static int write_row(struct writer *w, const struct hcp_rows *rows, const void *row,
-                     const char *kind)
-{
-    json_t *object = w->format == HCP_TEXT_JSONL ? json_object() : NULL;
-    const char *name;
-    char number[32];
-    int first = 1;
-
-    w->rows++;
-    for (int i = -1; (i = hcp_text_next_column(i, w->version, &name)) >= 0; first = 0) {
-        const struct hcp_column *c = hcp_rows_column(rows, name);
-        const char *text = c                       ? column_text(c, row, number)
-                           : !strcmp(name, "kind") ? kind
-                                                   : "";
-        if (!object) {
-            fputs(first ? "" : ",", w->out);
-            put_csv(text, w->out);
-        } else if (*text) {
-            json_object_set_new(object, name,
-                                c ? column_json(c, row, text) : json_string(text));
-        }
-    }
-    if (object)
-        hcp_json_print(object, w->out);
-    else
-        putc('\n', w->out);
-    return check(w);
-}
-
-static int write_finish(const struct hcp_finish_row *row, void *ctx)
-{
-    return write_row(ctx, &hcp_finish_rows, row, row->kind);
-}
-
-static int write_link(const struct hcp_link_row *row, void *ctx)
-{
-    return write_row(ctx, &hcp_link_rows, row, "link");
+    return write_row(w, w->kind, row);
 }
 
 static int remember(struct writer *w, const char *uid)
@@ -246,32 +167,35 @@ static int remember(struct writer *w, const char *uid)
     return grown[w->n_uids++] ? HCP_OK : hcp_fail(w->err, HCP_FAILED, "out of memory");
 }
 
-static void need_version(struct writer *w, int version)
+/* The format that a row needs: of its kind, or of a newer column that it has a value
+ * for. */
+static void need_version(struct writer *w, int version, const struct hcp_column *columns,
+                         size_t n, const void *row)
 {
+    for (const struct hcp_column *c = columns; c < columns + n; c++)
+        if (c->since > version && !hcp_column_unknown(c, row))
+            version = c->since;
     w->version = version > w->version ? version : w->version;
 }
 
 static int remember_cell(const struct hcp_cell *cell, void *ctx)
 {
-    need_version(ctx, isnan(cell->boosted_ms) ? 1 : 3);
+    need_version(ctx, 1, hcp_columns, hcp_n_columns, cell);
     return remember(ctx, cell->run_uid);
 }
 
-static int remember_bandwidth(const struct hcp_bandwidth *b, void *ctx)
+static int remember_other(const void *row, void *ctx)
 {
-    return remember(ctx, b->run_uid);
-}
+    struct writer *w = ctx;
+    const struct hcp_kind *k = hcp_kinds[w->kind];
+    const struct hcp_rows *r = k->rows;
+    int version = k->version;
 
-static int remember_finish(const struct hcp_finish_row *row, void *ctx)
-{
-    need_version(ctx, *row->provider_version ? 3 : 2);
-    return remember(ctx, row->from.run_uid);
-}
-
-static int remember_link(const struct hcp_link_row *row, void *ctx)
-{
-    need_version(ctx, row->channels != -1 || !strcmp(row->transport, "copy") ? 3 : 2);
-    return remember(ctx, row->from.run_uid);
+    if (k == &hcp_link_kind &&
+        !strcmp(((const struct hcp_link_row *)row)->transport, "copy"))
+        version = 3;
+    need_version(w, version, r->columns, r->n, row);
+    return remember(w, (const char *)row + hcp_rows_column(r, "run_uid")->offset);
 }
 
 static int write_note(const struct hcp_run *run, void *ctx)
@@ -305,30 +229,24 @@ static void write_header(const struct writer *w)
 
 static void write_names(const struct writer *w)
 {
-    const char *name;
-
-    for (int i = -1; (i = hcp_text_next_column(i, w->version, &name)) >= 0;)
-        fprintf(w->out, "%s%s", i ? "," : "", name);
+    for (int i = 0; i < hcp_text_n_columns(); i++)
+        if (hcp_text_column_version(i) <= w->version)
+            fprintf(w->out, "%s%s", i ? "," : "", hcp_text_column_name(i));
     putc('\n', w->out);
 }
 
-static int given(const char *text)
+/* Visits the rows of every kind but those that have no column for something that the
+ * filter asks for. */
+static int each_other(hcp_db *db, const struct hcp_filter *f, struct writer *w,
+                      int (*visit)(const void *row, void *ctx))
 {
-    return text && *text;
-}
+    int rc = HCP_OK;
 
-/* A filter on what a kind of row has not leaves its rows out. */
-static int wants_finishes(const struct hcp_filter *f)
-{
-    return !f || !(given(f->mask) || given(f->status));
-}
-
-/* The same for bandwidth and link rows, which have no kernel and no shape. */
-static int wants_shapeless(const struct hcp_filter *f)
-{
-    return !f ||
-           (wants_finishes(f) && !given(f->provider) && !given(f->dtype) &&
-            !given(f->phase) && !(f->batch || f->heads || f->kv_heads || f->head_dim));
+    for (w->kind = 0; !rc && w->kind < HCP_N_KINDS; w->kind++) {
+        if (hcp_kind_answers(hcp_kinds[w->kind], f))
+            rc = hcp_kind_each(db, hcp_kinds[w->kind], f, visit, w, w->err);
+    }
+    return rc;
 }
 
 int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
@@ -339,17 +257,10 @@ int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
                        .format = format == HCP_TEXT_JSONL ? format : HCP_TEXT_CSV,
                        .version = 1,
                        .err = err};
-    const int shapeless = wants_shapeless(filter), finishes = wants_finishes(filter);
     int rc = hcp_db_each_cell(db, filter, 0, remember_cell, &w, err);
 
-    if (!rc && shapeless)
-        rc = hcp_db_each_bandwidth(db, filter, remember_bandwidth, &w, err);
-    if (!rc && finishes)
-        rc = hcp_db_each_finish(db, filter, remember_finish, &w, err);
-    if (!rc && shapeless)
-        rc = hcp_db_each_link(db, filter, remember_link, &w, err);
-    if (!rc && w.format == HCP_TEXT_JSONL)
-        w.version = HCP_TEXT_VERSION; /* no header: a row has the keys it needs */
+    if (!rc)
+        rc = each_other(db, filter, &w, remember_other);
     if (!rc && w.format == HCP_TEXT_CSV)
         write_header(&w);
     if (!rc)
@@ -358,12 +269,8 @@ int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
         write_names(&w);
     if (!rc)
         rc = hcp_db_each_cell(db, filter, 1, write_cell, &w, err);
-    if (!rc && shapeless)
-        rc = hcp_db_each_bandwidth(db, filter, write_bandwidth, &w, err);
-    if (!rc && finishes)
-        rc = hcp_db_each_finish(db, filter, write_finish, &w, err);
-    if (!rc && shapeless)
-        rc = hcp_db_each_link(db, filter, write_link, &w, err);
+    if (!rc)
+        rc = each_other(db, filter, &w, write_other);
     for (size_t i = 0; i < w.n_uids; i++)
         free(w.uids[i]);
     free(w.uids);

@@ -15,16 +15,17 @@ struct hcp_text_note {
     char run_uid[40]; /* "" = every run of the file without a note of its own */
     char *note;
 };
+/* Rows of one kind other than cells, in the order of hcp_kinds (db-internal.h). */
+enum { HCP_TEXT_KINDS = 7 };
+struct hcp_text_rows {
+    void *rows;
+    size_t n;
+};
 struct hcp_text {
     struct hcp_cell *cells; /* raw_ms malloc'ed each */
     long *cell_lines;
     size_t n_cells;
-    struct hcp_bandwidth *bandwidths;
-    size_t n_bandwidths;
-    struct hcp_finish_row *finishes;
-    size_t n_finishes;
-    struct hcp_link_row *links;
-    size_t n_links;
+    struct hcp_text_rows others[HCP_TEXT_KINDS];
     struct hcp_text_note *notes;
     size_t n_notes;
     size_t ignored; /* unknown columns that were ignored on request */
@@ -54,7 +55,7 @@ int hcp_text_store(hcp_db *db, const struct hcp_text *text, struct hcp_text_tall
 int hcp_text_open(const char *name, FILE **out, char *path, size_t path_size,
                   struct hcp_err *err);
 
-/* Writes the cells (with raw samples), bandwidth, finish and link rows and run notes that
+/* Writes the cells (with raw samples), the rows of other kinds and the run notes that
  * pass the filter, in a fixed order and with every digit: reading it back gives the same
  * rows. Ring runs have no text form. *rows counts all but the notes. */
 int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
