@@ -16,7 +16,17 @@ struct args {
     struct hcp_filter filter;
 };
 
-enum { OPT_CELLS = 0x2000, OPT_FAILED, OPT_FINISH, OPT_LINKS, OPT_RINGS };
+enum {
+    OPT_CELLS = 0x2000,
+    OPT_FAILED,
+    OPT_FINISH,
+    OPT_LINKS,
+    OPT_RINGS,
+    OPT_TOPOLOGY,
+    OPT_INTERFERENCE,
+    OPT_DRIFT,
+    OPT_LINEAR
+};
 
 static const struct argp_option options[] = {
     {"db", 'd', "FILE", 0, "Database to read ($HCP_DB, else hcp.db)", 0},
@@ -27,6 +37,12 @@ static const struct argp_option options[] = {
     {"links", OPT_LINKS, NULL, 0,
      "Transfers: latency and bandwidth of each pair (--cells: every row)", 0},
     {"rings", OPT_RINGS, NULL, 0, "Rings that ran: predicted and measured", 0},
+    {"topology", OPT_TOPOLOGY, NULL, 0, "How devices are connected", 0},
+    {"interference", OPT_INTERFERENCE, NULL, 0,
+     "Blocks beside transfers: by what factor each slows the other down", 0},
+    {"drift", OPT_DRIFT, NULL, 0, "First cells of sweeps, measured again at their ends",
+     0},
+    {"linear", OPT_LINEAR, NULL, 0, "GEMMs of linear layers", 0},
     {"json", 'j', NULL, 0, "Print a JSON array", 0},
     {0},
 };
@@ -52,8 +68,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_FINISH:
     case OPT_LINKS:
     case OPT_RINGS:
+    case OPT_TOPOLOGY:
+    case OPT_INTERFERENCE:
+    case OPT_DRIFT:
+    case OPT_LINEAR:
         if (a->what && a->what != key)
-            argp_error(state, "--finish, --links, --rings: one at a time");
+            argp_error(state, "--finish, --links, --rings, --topology, --interference, "
+                              "--drift, --linear: one at a time");
         a->what = key;
         return 0;
     case ARGP_KEY_END:
@@ -90,6 +111,7 @@ static void cell_object(const struct hcp_cell *c, json_t *array)
     json_object_set_new(o, "time_ms", hcp_json_real(c->time_ms));
     json_object_set_new(o, "min_ms", hcp_json_real(c->min_ms));
     json_object_set_new(o, "p75_ms", hcp_json_real(c->p75_ms));
+    json_object_set_new(o, "boosted_ms", hcp_json_real(c->boosted_ms));
     json_object_set_new(o, "tflops", hcp_json_real(hcp_cell_tflops(c)));
     json_object_set_new(o, "samples",
                         c->samples < 0 ? json_null() : json_integer(c->samples));
@@ -307,6 +329,14 @@ static int show(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *
         return show_links(db, &a->filter, a->cells, a->json, rows, err);
     case OPT_RINGS:
         return show_rings(db, &a->filter, a->json, rows, err);
+    case OPT_TOPOLOGY:
+        return show_topology(db, &a->filter, a->json, rows, err);
+    case OPT_INTERFERENCE:
+        return show_interference(db, &a->filter, a->json, rows, err);
+    case OPT_DRIFT:
+        return show_drift(db, &a->filter, a->json, rows, err);
+    case OPT_LINEAR:
+        return show_linear(db, &a->filter, a->json, rows, err);
     }
     return a->cells || a->failed ? show_cells(db, a, rows, err)
                                  : show_summary(db, a, rows, err);
@@ -315,9 +345,18 @@ static int show(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *
 /* What adds rows of the kind that was asked for. */
 static const char *source(const struct args *a)
 {
-    return a->what == OPT_LINKS   ? "hcp-profile link"
-           : a->what == OPT_RINGS ? "hcp-ring"
-                                  : "hcp-profile run";
+    switch (a->what) {
+    case OPT_LINKS:
+    case OPT_TOPOLOGY:
+        return "hcp-profile link";
+    case OPT_INTERFERENCE:
+        return "hcp-profile link --beside";
+    case OPT_LINEAR:
+        return "hcp-profile run --linear";
+    case OPT_RINGS:
+        return "hcp-ring";
+    }
+    return "hcp-profile run";
 }
 
 int cmd_show(int argc, char **argv)
@@ -330,7 +369,8 @@ int cmd_show(int argc, char **argv)
         "Shows what a profile database holds: a summary by device, limit, kernel and "
         "shape "
         "with the held-out error (median/p90) of its models, or every cell, or the cells "
-        "that failed; or what else was measured: finish passes, links, rings.",
+        "that failed; or what else was measured: finish passes, links, interference, "
+        "linear layers, drift, rings, and how devices are connected.",
         children,
         NULL,
         NULL};

@@ -53,7 +53,7 @@ profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/link-run.c profiler/link.h \
 	profiler/cmd-show.c profiler/show-groups.h profiler/show-groups.c \
 	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
-	profiler/show-rows.c profiler/show-rings.c \
+	profiler/show-rows.c profiler/show-more.c profiler/show-rings.c \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c \
 	profiler/cmd-conform.c profiler/cmd-check.c profiler/cmd-diff.c
 profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)

@@ -97,6 +97,7 @@ static json_t *link_object(const struct hcp_link_row *r)
                   r->limit_a, "device_b", r->device_b, "limit_b", r->limit_b, "transport",
                   r->transport, "bytes", (json_int_t)r->bytes);
 
+    json_object_set_new(o, "channels", show_json_int(r->channels));
     json_object_set_new(o, "time_ms", hcp_json_real(r->time_ms));
     json_object_set_new(o, "p25_ms", hcp_json_real(r->p25_ms));
     json_object_set_new(o, "p75_ms", hcp_json_real(r->p75_ms));
@@ -129,7 +130,7 @@ static int print_link(const struct hcp_link_row *r, void *ctx)
     hcp_table_cell(t, "%s", text);
     end_text(text, r->device_b, r->limit_b);
     hcp_table_cell(t, "%s", text);
-    hcp_table_cell(t, "%s", r->transport);
+    show_transport(t, r->transport, r->channels);
     hcp_table_cell(t, "%lld", (long long)r->bytes);
     show_real(t, 5, r->time_ms);
     show_real(t, 5, r->p25_ms);
@@ -141,7 +142,7 @@ static int print_link(const struct hcp_link_row *r, void *ctx)
     return HCP_OK;
 }
 
-/* The rows of one pair, in either order, over one transport. */
+/* The rows of one pair, in either order, over one transport and its channels. */
 struct pair {
     struct hcp_link_row first; /* names the ends */
     int64_t *bytes;
@@ -157,7 +158,7 @@ struct pairs {
 
 static int same_pair(const struct hcp_link_row *x, const struct hcp_link_row *y)
 {
-    if (strcmp(x->transport, y->transport))
+    if (strcmp(x->transport, y->transport) || x->channels != y->channels)
         return 0;
     if (!strcmp(x->device_a, y->device_a) && !strcmp(x->limit_a, y->limit_a) &&
         !strcmp(x->device_b, y->device_b) && !strcmp(x->limit_b, y->limit_b))
@@ -222,6 +223,7 @@ static void print_pair(const struct pair *pair, struct printer *p)
                       "limit_a", r->limit_a, "device_b", r->device_b, "limit_b",
                       r->limit_b, "transport", r->transport, "rows", (json_int_t)pair->n,
                       "bytes_min", (json_int_t)min, "bytes_max", (json_int_t)max);
+        json_object_set_new(o, "channels", show_json_int(r->channels));
         json_object_set_new(o, "alpha_us", hcp_json_real(fit.alpha_us));
         json_object_set_new(o, "gb_per_s", hcp_json_real(fit.gbps));
         json_object_set_new(o, "sizes", fitted ? json_integer(fit.sizes) : json_null());
@@ -236,7 +238,7 @@ static void print_pair(const struct pair *pair, struct printer *p)
     hcp_table_cell(t, "%s", text);
     end_text(text, r->device_b, r->limit_b);
     hcp_table_cell(t, "%s", text);
-    hcp_table_cell(t, "%s", r->transport);
+    show_transport(t, r->transport, r->channels);
     hcp_table_cell(t, "%zu", pair->n);
     hcp_table_cell(t, "%lld-%lld", (long long)min, (long long)max);
     show_real(t, 2, fit.alpha_us);

@@ -48,3 +48,11 @@ json_t *show_json_text(const char *text)
 {
     return *text ? json_string(text) : json_null();
 }
+
+void show_transport(hcp_table *t, const char *transport, int32_t channels)
+{
+    if (channels < 0)
+        hcp_table_cell(t, "%s", transport);
+    else
+        hcp_table_cell(t, "%s/%d", transport, (int)channels);
+}

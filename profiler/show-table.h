@@ -24,6 +24,9 @@ void show_real(hcp_table *t, int decimals, double v);
 json_t *show_json_int(int64_t v);         /* null below 0 */
 json_t *show_json_text(const char *text); /* null for "" */
 
+/* "nccl"; "nccl/4" where 4 channels were set. */
+void show_transport(hcp_table *t, const char *transport, int32_t channels);
+
 /* A key's shape in one table cell: heads/kv_heads x head_dim, b batch. */
 #define SHOW_SHAPE "%s %s %d/%dx%d b%d"
 #define SHOW_SHAPE_VALUES(k)                                                             \

@@ -149,8 +149,8 @@ other_rows() {
     [[ "${lines[1]}" == gpu-x@mps:50*gpu-y*mpi*1*50000000-50000000*-*recorded ]]
     [[ "${lines[2]}" == gpu-x@mps:50*gpu-y*nccl*3*1000000-50000000*10.00*50.00*0.0/0.0*recorded ]]
     run hcp-profile show --db "$db" --links --json
-    [[ "$output" == *'"transport":"mpi","rows":1,'*'"alpha_us":null,"gb_per_s":null,'* ]]
-    [[ "$output" == *'"transport":"nccl","rows":3,"bytes_min":1000000,"bytes_max":50000000,"alpha_us":'*'"sizes":3,"holdout_median":'* ]]
+    [[ "$output" == *'"transport":"mpi","rows":1,'*'"channels":null,"alpha_us":null,"gb_per_s":null,'* ]]
+    [[ "$output" == *'"transport":"nccl","rows":3,"bytes_min":1000000,"bytes_max":50000000,"channels":null,"alpha_us":'*'"sizes":3,"holdout_median":'* ]]
     run hcp-profile show --db "$db" --links --cells
     [ "${#lines[@]}" -eq 5 ]
     run hcp-profile show --db "$db" --links --device gpu-z
