@@ -27,15 +27,13 @@ static const char cover_sql[] =
     "JOIN akey k ON k.id = g.key ORDER BY k.id, g.mask DESC";
 
 static const char link_sql[] =
-    "SELECT p.device_a, p.limiter_a, p.device_b, p.limiter_b, p.transport, count(*), "
-    "min(l.bytes), max(l.bytes) FROM alink l JOIN apair p ON p.id = l.key GROUP BY p.id "
+    "SELECT p.device_a, p.limiter_a, p.device_b, p.limiter_b, p.transport, p.channels, "
+    "count(*), min(l.bytes), max(l.bytes) FROM alink l JOIN apair p ON p.id = l.key "
+    "GROUP BY p.id "
     "ORDER BY p.id";
 
-static void read_cover(sqlite3_stmt *s, struct hcp_cover *c)
+static void read_key(sqlite3_stmt *s, struct hcp_key *k)
 {
-    struct hcp_key *k = &c->key;
-
-    memset(c, 0, sizeof *c);
     hcp_column_copy(s, 0, k->device, sizeof k->device);
     hcp_column_copy(s, 1, k->limit, sizeof k->limit);
     hcp_column_copy(s, 2, k->provider, sizeof k->provider);
@@ -45,6 +43,13 @@ static void read_cover(sqlite3_stmt *s, struct hcp_cover *c)
     k->heads = sqlite3_column_int(s, 6);
     k->kv_heads = sqlite3_column_int(s, 7);
     k->head_dim = sqlite3_column_int(s, 8);
+}
+
+static void read_cover(sqlite3_stmt *s, void *row)
+{
+    struct hcp_cover *c = row;
+
+    read_key(s, &c->key);
     hcp_column_copy(s, 9, c->mask, sizeof c->mask);
     c->cells = sqlite3_column_int64(s, 10);
     c->failed = sqlite3_column_int64(s, 11);
@@ -57,17 +62,81 @@ static void read_cover(sqlite3_stmt *s, struct hcp_cover *c)
     hcp_column_copy(s, 18, c->origin, sizeof c->origin);
 }
 
-static void read_link(sqlite3_stmt *s, struct hcp_cover_link *l)
+static const char beside_sql[] =
+    "SELECT device, limiter, b.provider, b.dtype, b.phase, b.batch, b.heads, b.kv_heads, "
+    "b.head_dim, peer, peer_limiter, b.transport, b.channels, count(*), min(s.beside_ms "
+    "/ "
+    "s.alone_ms), max(s.beside_ms / s.alone_ms) FROM aside s JOIN abeside b ON b.id = "
+    "s.key GROUP BY b.id ORDER BY b.id";
+
+static const char linear_sql[] =
+    "SELECT g.device, g.limiter, g.provider, g.dtype, count(*), count(DISTINCT (l.n_in "
+    "<< "
+    "31) + l.n_out), min(l.tokens), max(l.tokens) FROM alinear l JOIN agemm g ON g.id = "
+    "l.key GROUP BY g.id ORDER BY g.id";
+
+static void read_link(sqlite3_stmt *s, void *row)
 {
-    memset(l, 0, sizeof *l);
+    struct hcp_cover_link *l = row;
+
     hcp_column_copy(s, 0, l->device_a, sizeof l->device_a);
     hcp_column_copy(s, 1, l->limit_a, sizeof l->limit_a);
     hcp_column_copy(s, 2, l->device_b, sizeof l->device_b);
     hcp_column_copy(s, 3, l->limit_b, sizeof l->limit_b);
     hcp_column_copy(s, 4, l->transport, sizeof l->transport);
-    l->rows = sqlite3_column_int64(s, 5);
-    l->bytes_min = sqlite3_column_int64(s, 6);
-    l->bytes_max = sqlite3_column_int64(s, 7);
+    l->channels = sqlite3_column_int(s, 5);
+    l->rows = sqlite3_column_int64(s, 6);
+    l->bytes_min = sqlite3_column_int64(s, 7);
+    l->bytes_max = sqlite3_column_int64(s, 8);
+}
+
+static void read_beside(sqlite3_stmt *s, void *row)
+{
+    struct hcp_cover_beside *b = row;
+
+    read_key(s, &b->key);
+    hcp_column_copy(s, 9, b->peer_device, sizeof b->peer_device);
+    hcp_column_copy(s, 10, b->peer_limit, sizeof b->peer_limit);
+    hcp_column_copy(s, 11, b->transport, sizeof b->transport);
+    b->channels = sqlite3_column_int(s, 12);
+    b->rows = sqlite3_column_int64(s, 13);
+    b->factor_min = sqlite3_column_double(s, 14);
+    b->factor_max = sqlite3_column_double(s, 15);
+}
+
+static void read_linear(sqlite3_stmt *s, void *row)
+{
+    struct hcp_cover_linear *l = row;
+
+    hcp_column_copy(s, 0, l->device, sizeof l->device);
+    hcp_column_copy(s, 1, l->limit, sizeof l->limit);
+    hcp_column_copy(s, 2, l->library, sizeof l->library);
+    hcp_column_copy(s, 3, l->dtype, sizeof l->dtype);
+    l->rows = sqlite3_column_int64(s, 4);
+    l->layers = sqlite3_column_int64(s, 5);
+    l->tokens_min = sqlite3_column_int64(s, 6);
+    l->tokens_max = sqlite3_column_int64(s, 7);
+}
+
+/* Appends what a query gives to a list of structs of that size. */
+static int collect(hcp_db *db, const char *sql, void (*read)(sqlite3_stmt *s, void *row),
+                   size_t size, void **list, size_t *n, struct hcp_err *err)
+{
+    sqlite3_stmt *s = NULL;
+    int step = sqlite3_prepare_v2(db->handle, sql, -1, &s, NULL);
+
+    while ((step == SQLITE_OK || step == SQLITE_ROW) &&
+           (step = sqlite3_step(s)) == SQLITE_ROW) {
+        char *grown = realloc(*list, (*n + 1) * size);
+        if (!grown) {
+            step = SQLITE_NOMEM;
+            break;
+        }
+        *list = grown;
+        read(s, memset(grown + (*n)++ * size, 0, size));
+    }
+    sqlite3_finalize(s);
+    return step == SQLITE_DONE ? HCP_OK : hcp_db_sql_error(db, step, "read", err);
 }
 
 /* By limits as numbers; keys and masks otherwise as the query has them. */
@@ -89,40 +158,28 @@ static int by_limit(const void *a, const void *b)
 
 int hcp_audit_cover(hcp_db *db, struct hcp_audit *audit, struct hcp_err *err)
 {
-    sqlite3_stmt *s = NULL;
-    int step = sqlite3_prepare_v2(db->handle, cover_sql, -1, &s, NULL);
+    const struct {
+        const char *sql;
+        void (*read)(sqlite3_stmt *s, void *row);
+        size_t size, *n;
+        void *list;
+    } all[] = {
+        {cover_sql, read_cover, sizeof *audit->covers, &audit->n_covers, &audit->covers},
+        {link_sql, read_link, sizeof *audit->links, &audit->n_links, &audit->links},
+        {beside_sql, read_beside, sizeof *audit->besides, &audit->n_besides,
+         &audit->besides},
+        {linear_sql, read_linear, sizeof *audit->linears, &audit->n_linears,
+         &audit->linears}};
+    int rc = HCP_OK;
 
-    while ((step == SQLITE_OK || step == SQLITE_ROW) &&
-           (step = sqlite3_step(s)) == SQLITE_ROW) {
-        struct hcp_cover *grown =
-            realloc(audit->covers, (audit->n_covers + 1) * sizeof *grown);
-        if (!grown) {
-            step = SQLITE_NOMEM;
-            break;
-        }
-        audit->covers = grown;
-        read_cover(s, &grown[audit->n_covers++]);
+    for (size_t i = 0; !rc && i < sizeof all / sizeof *all; i++) {
+        void *list = NULL;
+        rc = collect(db, all[i].sql, all[i].read, all[i].size, &list, all[i].n, err);
+        memcpy(all[i].list, &list, sizeof list);
     }
-    sqlite3_finalize(s);
-    s = NULL;
-    if (step != SQLITE_DONE)
-        return hcp_db_sql_error(db, step, "read", err);
-    if (audit->n_covers)
+    if (!rc && audit->n_covers)
         qsort(audit->covers, audit->n_covers, sizeof *audit->covers, by_limit);
-    step = sqlite3_prepare_v2(db->handle, link_sql, -1, &s, NULL);
-    while ((step == SQLITE_OK || step == SQLITE_ROW) &&
-           (step = sqlite3_step(s)) == SQLITE_ROW) {
-        struct hcp_cover_link *grown =
-            realloc(audit->links, (audit->n_links + 1) * sizeof *grown);
-        if (!grown) {
-            step = SQLITE_NOMEM;
-            break;
-        }
-        audit->links = grown;
-        read_link(s, &grown[audit->n_links++]);
-    }
-    sqlite3_finalize(s);
-    return step == SQLITE_DONE ? HCP_OK : hcp_db_sql_error(db, step, "read", err);
+    return rc;
 }
 
 /* ---- models beside their samples ---- */

@@ -6,9 +6,13 @@
  *          (the interval of the median, or the quartiles, or 2 % where neither is known)
  *   afinish  the same of finish passes, with kind
  *   alink    the same of transfers, with bytes; key is of apair
- *   apair    id, device_a, limiter_a, device_b, limiter_b, transport
- *   anewest  of each key that is not computed, where its newest cell comes from
- *   ahere    struct hcp_audit_here
+ *   apair    id, device_a, limiter_a, device_b, limiter_b, transport, channels (0: not
+ * set) abeside  id, the columns of a key, peer, peer_limiter, transport, channels aside
+ * interference rows, with key of abeside agemm    id, device, limiter, provider (the
+ * library), dtype alinear  linear rows, with key of agemm, lo and hi adrift   drift rows
+ * whose key has cells, with key of akey and noise (relative, of the cell that was
+ * measured again: its interval, 1 % at least) anewest  of each key that is not computed,
+ * where its newest cell comes from ahere    struct hcp_audit_here
  */
 #ifndef HCP_AUDIT_INTERNAL_H
 #define HCP_AUDIT_INTERNAL_H
@@ -16,7 +20,14 @@
 #include "db/db-internal.h"
 
 /* LIMITS: the limits of a key together; column 7 says which. */
-enum hcp_about { HCP_ABOUT_KEY, HCP_ABOUT_LIMITS, HCP_ABOUT_PAIR, HCP_ABOUT_FILE };
+enum hcp_about {
+    HCP_ABOUT_KEY,
+    HCP_ABOUT_LIMITS,
+    HCP_ABOUT_PAIR,
+    HCP_ABOUT_BESIDE,
+    HCP_ABOUT_GEMMS,
+    HCP_ABOUT_FILE
+};
 
 /* What the reader is told to do. */
 enum hcp_mend {
@@ -27,11 +38,13 @@ enum hcp_mend {
     HCP_MEND_RESUME, /* the same sweep goes on; column 7 has more options */
     HCP_MEND_ANEW,   /* measure the whole key into a new file */
     HCP_MEND_FIT,
-    HCP_MEND_LINK /* remove these transfers and measure them again */
+    HCP_MEND_LINK,   /* remove these transfers and measure them again */
+    HCP_MEND_BESIDE, /* the same of blocks beside transfers */
+    HCP_MEND_LINEAR  /* the same of GEMMs */
 };
 
-/* A query whose rows are: severity, key (id in akey or apair; NULL for a file), mask,
- * q_len, kv_len, text, how bad, command, row id. */
+/* A query whose rows are: severity, key (id in the table that `about` names; NULL for a
+ * file), mask, q_len, kv_len, text, how bad, command, row id. */
 struct hcp_rule {
     const char *section, *code;
     enum hcp_about about;
@@ -40,6 +53,9 @@ struct hcp_rule {
 };
 extern const struct hcp_rule hcp_audit_rules[];
 extern const size_t hcp_n_audit_rules;
+/* Those about rows other than cells, finish passes and transfers. */
+extern const struct hcp_rule hcp_audit_row_rules[];
+extern const size_t hcp_n_audit_row_rules;
 
 /* Appends a copy of f (text and command are taken over, lengths too). */
 int hcp_audit_add(struct hcp_audit *audit, const struct hcp_finding *f,

@@ -118,11 +118,11 @@ static void put_run(struct text *t, const char *db, const struct hcp_finding *f)
 static void put_delete(struct text *t, const char *db, const struct hcp_finding *f,
                        const int64_t *ids)
 {
-    const char *table = *f->transport                           ? "link"
-                        : f->n_lengths && !f->lengths[0].kv_len ? "finish"
-                                                                : "cell";
+    static const char *const tables[] = {"cell", "finish", "link", "interference",
+                                         "linear"};
 
-    put(t, "sqlite3 %s 'PRAGMA foreign_keys=ON; DELETE FROM %s WHERE id IN (", db, table);
+    put(t, "sqlite3 %s 'PRAGMA foreign_keys=ON; DELETE FROM %s WHERE id IN (", db,
+        tables[f->kind]);
     for (size_t i = 0; i < f->n_lengths; i++)
         put(t, "%s%lld", i ? "," : "", (long long)ids[i]);
     put(t, ")' && ");
@@ -138,6 +138,39 @@ static void put_redo(struct text *t, const char *db, const struct hcp_finding *f
     put_delete(t, db, f, ids);
     put_run(t, db, f);
     put_lengths(t, f);
+}
+
+/* Options of `hcp-profile link` for a pair. */
+static void put_pair(struct text *t, const char *db, const struct hcp_finding *f)
+{
+    put(t, " --db %s --limits %s/%s --transport %s", db,
+        *f->key.limit ? f->key.limit : "none", *f->peer_limit ? f->peer_limit : "none",
+        f->transport);
+    if (f->channels)
+        put(t, " --channels %d", (int)f->channels);
+}
+
+/* What of a block is not usual, for `hcp-profile link --beside`. */
+static void put_block(struct text *t, const struct hcp_finding *f)
+{
+    const struct hcp_key *k = &f->key;
+    int64_t q[HCP_FINDING_LENGTHS];
+
+    put(t, " --provider %s", k->provider);
+    if (strcmp(k->dtype, "bf16"))
+        put(t, " --dtype %s", k->dtype);
+    number(t, "--heads", k->heads, 32);
+    number(t, "--kv-heads", k->kv_heads, 8);
+    number(t, "--head-dim", k->head_dim, 128);
+    for (int causal = 0; causal < 2; causal++) {
+        const char *mask = causal ? "causal" : "full";
+        size_t n = distinct(f, mask, 0, q);
+        if (n && n <= LIST_LENGTHS && f->rows <= f->n_lengths) {
+            put(t, " --mask %s", mask);
+            put_list(t, "--lens", q, n);
+            return; /* the rest is found by the next check */
+        }
+    }
 }
 
 /* A command that was given, with the file's name in it. */
@@ -183,9 +216,22 @@ char *hcp_audit_mend(hcp_db *db, enum hcp_mend mend, const struct hcp_finding *f
         break;
     case HCP_MEND_LINK:
         put_delete(&t, db->path, f, ids);
-        put(&t, "hcp-profile link --db %s --limits %s/%s --transport %s", db->path,
-            *f->key.limit ? f->key.limit : "none",
-            *f->peer_limit ? f->peer_limit : "none", f->transport);
+        put(&t, "hcp-profile link");
+        put_pair(&t, db->path, f);
+        break;
+    case HCP_MEND_BESIDE:
+        put_delete(&t, db->path, f, ids);
+        put(&t, "hcp-profile link --beside");
+        put_pair(&t, db->path, f);
+        put_block(&t, f);
+        break;
+    case HCP_MEND_LINEAR:
+        put_delete(&t, db->path, f, ids);
+        put(&t, "hcp-profile run --linear --model NAME --db %s%s --limits %s", db->path,
+            strcmp(f->key.provider, "cublas") ? " --device cpu" : "",
+            *f->key.limit ? f->key.limit : "none");
+        if (strcmp(f->key.dtype, "bf16"))
+            put(&t, " --dtype %s", f->key.dtype);
         break;
     }
     return strdup(t.s);

@@ -44,16 +44,15 @@
 const struct hcp_rule hcp_audit_rules[] = {
     /* ---- integrity ---- */
     {"integrity", "half-row", HCP_ABOUT_KEY, HCP_MEND_REDO,
-     "SELECT 2" AT
-     "'says ' || c.samples || ' samples and has ' || s.n, 1, NULL, a.id" CELLS
-     "JOIN (SELECT cell_id, count(*) AS n FROM sample GROUP BY cell_id) s "
+     "SELECT 2" AT "'says ' || c.samples || ' samples and has ' || s.n, 1, NULL, a.id"
+     CELLS "JOIN (SELECT cell_id, count(*) AS n FROM sample GROUP BY cell_id) s "
      "ON s.cell_id = a.id WHERE c.samples <> s.n"
      " UNION ALL SELECT 1" AT "'is called measured and lacks' || "
      "iif(c.samples IS NULL, ' samples', '') || iif(c.method IS NULL, ' method', "
      "'') || "
      "iif(c.ci_lo_ms IS NULL OR c.ci_hi_ms IS NULL, ' ci_lo_ms/ci_hi_ms', '') || "
-     "iif(c.measured_at IS NULL, ' measured_at', ''), 0, NULL, a.id" CELLS
-     "JOIN run r ON r.id = c.run_id WHERE r.origin = 'measured' AND "
+     "iif(c.measured_at IS NULL, ' measured_at', ''), 0, NULL, a.id"
+     CELLS "JOIN run r ON r.id = c.run_id WHERE r.origin = 'measured' AND "
      "(c.samples IS NULL OR c.method IS NULL OR c.ci_lo_ms IS NULL OR "
      "c.ci_hi_ms IS NULL OR c.measured_at IS NULL)"},
     {"integrity", "contradiction", HCP_ABOUT_KEY, HCP_MEND_REDO,
@@ -76,7 +75,9 @@ const struct hcp_rule hcp_audit_rules[] = {
      "run "
      "WHERE id NOT IN (SELECT run_id FROM cell UNION SELECT run_id FROM bandwidth "
      "UNION "
-     "SELECT run_id FROM finish UNION SELECT run_id FROM link)"},
+     "SELECT run_id FROM finish UNION SELECT run_id FROM link UNION SELECT run_id "
+     "FROM topology UNION SELECT run_id FROM interference UNION SELECT run_id FROM "
+     "drift UNION SELECT run_id FROM linear)"},
     /* ---- coverage ---- */
     {"coverage", "failed-cells", HCP_ABOUT_KEY, HCP_MEND_RETRY,
      "SELECT 1, k.id, c.mask, c.q_len, c.kv_len, 'failed: ' || ifnull(c.error, 'no "
@@ -170,13 +171,16 @@ const struct hcp_rule hcp_audit_rules[] = {
      "limiter, "
      "','), NULL FROM (SELECT k.device, p.transport, iif(k.limiter = '', 'none', "
      "k.limiter) AS limiter, (SELECT iif(limiter_a = '', 'none', limiter_a) FROM apair "
-     "WHERE device_a = k.device ORDER BY CAST(substr(limiter_a, instr(limiter_a, "
+     "WHERE channels = 0 AND transport <> 'copy' AND device_a = k.device ORDER BY "
+     "CAST(substr(limiter_a, instr(limiter_a, "
      "':') + "
      "1) AS INTEGER) DESC LIMIT 1) AS top FROM (SELECT DISTINCT device, limiter FROM "
      "akey) k JOIN (SELECT device_a AS device, transport FROM apair UNION SELECT "
-     "device_b, transport FROM apair) p ON p.device = k.device WHERE NOT EXISTS "
+     "device_b, transport FROM apair) p ON p.device = k.device AND p.transport <> 'copy' "
+     "WHERE NOT EXISTS "
      "(SELECT 1 "
-     "FROM apair x WHERE x.transport = p.transport AND ((x.device_a = k.device AND "
+     "FROM apair x WHERE x.transport = p.transport AND x.channels = 0 AND "
+     "((x.device_a = k.device AND "
      "x.limiter_a = k.limiter) OR (x.device_b = k.device AND x.limiter_b = "
      "k.limiter))) "
      "ORDER BY k.device, CAST(substr(k.limiter, instr(k.limiter, ':') + 1) AS "
@@ -232,9 +236,8 @@ const struct hcp_rule hcp_audit_rules[] = {
      "ON h.device = n.device AND h.provider = n.provider WHERE n.provider_version <> "
      "h.provider_version AND h.provider_version <> ''"},
     {"staleness", "tool-here", HCP_ABOUT_KEY, HCP_MEND_NONE,
-     "SELECT 0, key, '', 0, 0, 'measured by version ' || n.tool_version || ', this "
-     "is " PACKAGE_VERSION
-     "', 1, NULL, NULL FROM anewest n WHERE n.origin <> 'recorded' AND "
+     "SELECT 0, key, '', 0, 0, 'measured by version ' || n.tool_version || ', this is "
+     PACKAGE_VERSION "', 1, NULL, NULL FROM anewest n WHERE n.origin <> 'recorded' AND "
      "n.tool_version <> '" PACKAGE_VERSION "'"},
     /* ---- suspicious ---- */
     {"suspicious", "utilisation", HCP_ABOUT_KEY, HCP_MEND_REDO,
@@ -249,34 +252,22 @@ const struct hcp_rule hcp_audit_rules[] = {
      "JOIN run r ON r.id = c.run_id) WHERE f > peak"},
     /* Of a pair the one that is in more pairs is at odds, in a tie the larger. */
     {"suspicious", "not-monotone", HCP_ABOUT_KEY, HCP_MEND_REDO,
-     "WITH p AS (SELECT * FROM (" LINE(", kv_len", "q_len", "") " UNION " LINE(
-         ", q_len", "kv_len",
-         "") " UNION " LINE("", "q_len",
-                            "WHERE q_len = kv_len") ") WHERE hi < lo0 AND t0 > time_ms), "
-                                                    "n AS (SELECT id, count(*) AS n FROM "
-                                                    "(SELECT id FROM p UNION ALL SELECT "
-                                                    "id0 "
-                                                    "FROM p) "
-                                                    "GROUP BY id) "
-                                                    "SELECT p.hi < 0.95 * lo0, a.key, "
-                                                    "a.mask, a.q_len, a.kv_len, iif(a.id "
-                                                    "= p.id, "
-                                                    "printf('%.5g ms is faster than the "
-                                                    "%.5g ms of the smaller %dx%d, "
-                                                    "beyond both "
-                                                    "intervals', p.time_ms, t0, q0, "
-                                                    "kv0), printf('%.5g ms is slower "
-                                                    "than the %.5g "
-                                                    "ms of "
-                                                    "the larger %dx%d, beyond both "
-                                                    "intervals', t0, p.time_ms, p.q_len, "
-                                                    "p.kv_len)), "
-                                                    "max(lo0 / p.hi), NULL, a.id FROM p "
-                                                    "JOIN n n1 ON n1.id = p.id JOIN n n0 "
-                                                    "ON "
-                                                    "n0.id = "
-                                                    "id0 JOIN acell a ON a.id = iif(n0.n "
-                                                    "> n1.n, id0, p.id) GROUP BY a.id"},
+     "WITH p AS (SELECT * FROM ("
+     LINE(", kv_len", "q_len", "") " UNION "
+     LINE(", q_len", "kv_len", "") " UNION "
+     LINE("", "q_len", "WHERE q_len = kv_len")
+     ") WHERE hi < lo0 AND t0 > time_ms), "
+     "n AS (SELECT id, count(*) AS n FROM (SELECT id FROM p UNION ALL SELECT id0 "
+     "FROM p) "
+     "GROUP BY id) "
+     "SELECT p.hi < 0.95 * lo0, a.key, a.mask, a.q_len, a.kv_len, iif(a.id = p.id, "
+     "printf('%.5g ms is faster than the %.5g ms of the smaller %dx%d, beyond both "
+     "intervals', p.time_ms, t0, q0, kv0), printf('%.5g ms is slower than the %.5g "
+     "ms of "
+     "the larger %dx%d, beyond both intervals', t0, p.time_ms, p.q_len, p.kv_len)), "
+     "max(lo0 / p.hi), NULL, a.id FROM p JOIN n n1 ON n1.id = p.id JOIN n n0 ON "
+     "n0.id = "
+     "id0 JOIN acell a ON a.id = iif(n0.n > n1.n, id0, p.id) GROUP BY a.id"},
     {"suspicious", "clock-drift", HCP_ABOUT_KEY, HCP_MEND_REDO,
      "SELECT 1, key, mask, q_len, kv_len, printf('the SM clock was %g MHz, of other "
      "rows "
@@ -296,7 +287,8 @@ const struct hcp_rule hcp_audit_rules[] = {
     {"suspicious", "power-capped", HCP_ABOUT_KEY, HCP_MEND_NONE,
      "SELECT 0" AT "printf('ran at the software power cap (0x4), a fact of large "
      "blocks%s',"
-     " ifnull(printf('; SM clock %g MHz', c.sm_clock_mhz), '')), -c.sm_clock_mhz, "
+     " iif(c.sm_clock_mhz IS NULL, '', printf('; SM clock %g MHz', c.sm_clock_mhz))), "
+     "-c.sm_clock_mhz, "
      "NULL, "
      "a.id" CELLS "WHERE (c.throttle_reasons & 0xec) = 4"},
     {"suspicious", "noisy", HCP_ABOUT_KEY, HCP_MEND_REDO,
@@ -309,8 +301,8 @@ const struct hcp_rule hcp_audit_rules[] = {
      "-c.samples, NULL, a.id" CELLS "WHERE c.samples < 10"},
     {"suspicious", "outliers", HCP_ABOUT_KEY, HCP_MEND_REDO,
      "SELECT 4 * c.outliers > c.samples" AT "c.outliers || ' of ' || c.samples || "
-     "' samples are outliers (beyond 10 MAD)', 1.0 * c.outliers / c.samples, NULL, "
-     "a.id" CELLS "WHERE c.samples >= 10 AND 10 * c.outliers > c.samples"},
+     "' samples are outliers (beyond 10 MAD)', 1.0 * c.outliers / c.samples, NULL, a.id"
+     CELLS "WHERE c.samples >= 10 AND 10 * c.outliers > c.samples"},
     {"suspicious", "cupti", HCP_ABOUT_KEY, HCP_MEND_REDO,
      "SELECT abs(off) > max(0.1 * cupti_ms, 0.01), key, mask, q_len, kv_len, "
      "printf('%s "

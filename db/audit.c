@@ -36,16 +36,45 @@ static const char setup_sql[] =
     "c.kind, c.q_len, c.time_ms, ifnull(c.p25_ms, 0.98 * c.time_ms) AS lo, "
     "ifnull(c.p75_ms, 1.02 * c.time_ms) AS hi FROM finish c" JOIN_KEY ";"
     "CREATE TEMP TABLE apair (id INTEGER PRIMARY KEY, device_a, limiter_a, device_b, "
-    "limiter_b, transport);"
-    "INSERT INTO apair (device_a, limiter_a, device_b, limiter_b, transport) SELECT "
-    "DISTINCT a.slug, l.limiter_a, b.slug, l.limiter_b, l.transport FROM link l "
-    "JOIN device a ON a.id = l.device_a_id JOIN device b ON b.id = l.device_b_id "
-    "ORDER BY 1, 2, 3, 4, 5;"
+    "limiter_b, transport, channels);"
+    "INSERT INTO apair (device_a, limiter_a, device_b, limiter_b, transport, channels) "
+    "SELECT DISTINCT a.slug, l.limiter_a, b.slug, l.limiter_b, l.transport, "
+    "ifnull(l.channels, 0) FROM link l JOIN device a ON a.id = l.device_a_id JOIN device "
+    "b ON b.id = l.device_b_id ORDER BY 1, 2, 3, 4, 5, 6;"
     "CREATE TEMP TABLE alink AS SELECT l.id, p.id AS key, l.run_id, l.bytes, l.time_ms, "
     "ifnull(l.p25_ms, 0.98 * l.time_ms) AS lo, ifnull(l.p75_ms, 1.02 * l.time_ms) AS hi "
     "FROM link l JOIN device a ON a.id = l.device_a_id JOIN device b ON b.id = "
     "l.device_b_id JOIN apair p ON p.device_a = a.slug AND p.limiter_a = l.limiter_a AND "
-    "p.device_b = b.slug AND p.limiter_b = l.limiter_b AND p.transport = l.transport;"
+    "p.device_b = b.slug AND p.limiter_b = l.limiter_b AND p.transport = l.transport "
+    "AND p.channels = ifnull(l.channels, 0);"
+    "CREATE TEMP TABLE abeside (id INTEGER PRIMARY KEY, device, limiter, provider, "
+    "dtype, phase, batch, heads, kv_heads, head_dim, peer, peer_limiter, transport, "
+    "channels);"
+    "INSERT INTO abeside (" KEY ", peer, peer_limiter, transport, channels) SELECT "
+    "DISTINCT d.slug, limiter_a, provider, dtype, phase, batch, heads, kv_heads, "
+    "head_dim, e.slug, limiter_b, transport, ifnull(channels, 0) FROM interference i "
+    "JOIN device d ON d.id = device_a_id JOIN device e ON e.id = device_b_id ORDER BY 1, "
+    "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13;"
+    "CREATE TEMP TABLE aside AS SELECT i.*, b.id AS key FROM interference i JOIN device "
+    "d ON d.id = i.device_a_id JOIN device e ON e.id = i.device_b_id JOIN abeside b ON "
+    "b.device = d.slug AND b.limiter = i.limiter_a AND b.provider = i.provider AND "
+    "b.dtype = i.dtype AND b.phase = i.phase AND b.batch = i.batch AND b.heads = i.heads "
+    "AND b.kv_heads = i.kv_heads AND b.head_dim = i.head_dim AND b.peer = e.slug AND "
+    "b.peer_limiter = i.limiter_b AND b.transport = i.transport AND b.channels = "
+    "ifnull(i.channels, 0);"
+    "CREATE TEMP TABLE agemm (id INTEGER PRIMARY KEY, device, limiter, provider, dtype);"
+    "INSERT INTO agemm (device, limiter, provider, dtype) SELECT DISTINCT d.slug, "
+    "limiter, library, dtype FROM linear l JOIN device d ON d.id = l.device_id ORDER BY "
+    "1, 2, 3, 4;"
+    "CREATE TEMP TABLE alinear AS SELECT l.*, g.id AS key, d.slug AS device, d.sm_count, "
+    "ifnull(l.p25_ms, 0.98 * l.time_ms) AS lo, ifnull(l.p75_ms, 1.02 * l.time_ms) AS hi "
+    "FROM linear l JOIN device d ON d.id = l.device_id JOIN agemm g ON g.device = d.slug "
+    "AND g.limiter = l.limiter AND g.provider = l.library AND g.dtype = l.dtype;"
+    "CREATE TEMP TABLE adrift AS SELECT c.*, k.id AS key, (SELECT max(0.01, max((a.hi - "
+    "a.lo) / a.time_ms)) FROM acell a JOIN device e ON e.id = a.device_id WHERE a.key = "
+    "k.id AND a.run_id = c.run_id AND ifnull(e.uuid, '') = ifnull(d.uuid, '') AND a.mask "
+    "= c.mask AND a.q_len = c.q_len AND a.kv_len = c.kv_len) AS noise FROM drift "
+    "c" JOIN_KEY ";"
     /* max() picks the row that the other columns come from. */
     "CREATE TEMP TABLE anewest AS SELECT a.key, k.device, k.provider, r.driver, "
     "r.cuda_version, r.tool_version, c.provider_version, r.origin, "
@@ -64,6 +93,8 @@ void hcp_audit_free(struct hcp_audit *audit)
     free(audit->findings);
     free(audit->covers);
     free(audit->links);
+    free(audit->besides);
+    free(audit->linears);
     memset(audit, 0, sizeof *audit);
 }
 
@@ -86,38 +117,49 @@ int hcp_audit_add(struct hcp_audit *audit, const struct hcp_finding *f,
     return HCP_OK;
 }
 
-/* The key or the pair that a group of rows is about. */
+/* Where the key of a rule's rows is spelled out. */
+static const char *about_sql(enum hcp_about about)
+{
+    switch (about) {
+    case HCP_ABOUT_PAIR:
+        return "SELECT device_a, limiter_a, '', '', '', 0, 0, 0, 0, device_b, limiter_b, "
+               "transport, channels FROM apair WHERE id = ?1";
+    case HCP_ABOUT_BESIDE:
+        return "SELECT " KEY ", peer, peer_limiter, transport, channels FROM abeside "
+               "WHERE id = ?1";
+    case HCP_ABOUT_GEMMS:
+        return "SELECT device, limiter, provider, dtype, '', 0, 0, 0, 0, '', '', '', 0 "
+               "FROM agemm WHERE id = ?1";
+    default:
+        return "SELECT " KEY ", '', '', '', 0 FROM akey WHERE id = ?1";
+    }
+}
+
 static int read_about(hcp_db *db, enum hcp_about about, int64_t id, struct hcp_finding *f,
                       struct hcp_err *err)
 {
+    struct hcp_key *k = &f->key;
     sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(db->handle,
-                                about == HCP_ABOUT_PAIR
-                                    ? "SELECT device_a, limiter_a, device_b, limiter_b, "
-                                      "transport FROM apair WHERE id = ?1"
-                                    : "SELECT " KEY " FROM akey WHERE id = ?1",
-                                -1, &s, NULL);
+    int rc = sqlite3_prepare_v2(db->handle, about_sql(about), -1, &s, NULL);
 
     if (rc == SQLITE_OK) {
         sqlite3_bind_int64(s, 1, id);
         rc = sqlite3_step(s);
     }
     if (rc == SQLITE_ROW) {
-        hcp_column_copy(s, 0, f->key.device, sizeof f->key.device);
-        hcp_column_copy(s, 1, f->key.limit, sizeof f->key.limit);
-    }
-    if (rc == SQLITE_ROW && about == HCP_ABOUT_PAIR) {
-        hcp_column_copy(s, 2, f->peer_device, sizeof f->peer_device);
-        hcp_column_copy(s, 3, f->peer_limit, sizeof f->peer_limit);
-        hcp_column_copy(s, 4, f->transport, sizeof f->transport);
-    } else if (rc == SQLITE_ROW) {
-        hcp_column_copy(s, 2, f->key.provider, sizeof f->key.provider);
-        hcp_column_copy(s, 3, f->key.dtype, sizeof f->key.dtype);
-        hcp_column_copy(s, 4, f->key.phase, sizeof f->key.phase);
-        f->key.batch = sqlite3_column_int(s, 5);
-        f->key.heads = sqlite3_column_int(s, 6);
-        f->key.kv_heads = sqlite3_column_int(s, 7);
-        f->key.head_dim = sqlite3_column_int(s, 8);
+        hcp_column_copy(s, 0, k->device, sizeof k->device);
+        hcp_column_copy(s, 1, k->limit, sizeof k->limit);
+        hcp_column_copy(s, 2, k->provider, sizeof k->provider);
+        hcp_column_copy(s, 3, k->dtype, sizeof k->dtype);
+        hcp_column_copy(s, 4, k->phase, sizeof k->phase);
+        k->batch = sqlite3_column_int(s, 5);
+        k->heads = sqlite3_column_int(s, 6);
+        k->kv_heads = sqlite3_column_int(s, 7);
+        k->head_dim = sqlite3_column_int(s, 8);
+        hcp_column_copy(s, 9, f->peer_device, sizeof f->peer_device);
+        hcp_column_copy(s, 10, f->peer_limit, sizeof f->peer_limit);
+        hcp_column_copy(s, 11, f->transport, sizeof f->transport);
+        f->channels = sqlite3_column_int(s, 12);
     }
     rc = rc == SQLITE_ROW ? HCP_OK : hcp_db_sql_error(db, rc, "read", err);
     sqlite3_finalize(s);
@@ -156,6 +198,10 @@ static int begin_group(hcp_db *db, const struct hcp_rule *rule, sqlite3_stmt *s,
     g->f.lengths = calloc(HCP_FINDING_LENGTHS, sizeof *g->f.lengths);
     if (!g->f.lengths || !g->f.text)
         return hcp_fail(err, HCP_FAILED, "out of memory");
+    g->f.kind = rule->about == HCP_ABOUT_PAIR     ? HCP_ROWS_LINKS
+                : rule->about == HCP_ABOUT_BESIDE ? HCP_ROWS_BESIDE
+                : rule->about == HCP_ABOUT_GEMMS  ? HCP_ROWS_LINEAR
+                                                  : HCP_ROWS_CELLS;
     if (rule->about == HCP_ABOUT_FILE)
         return HCP_OK;
     rc = read_about(db, rule->about, sqlite3_column_int64(s, 1), &g->f, err);
@@ -179,6 +225,8 @@ static void add_row(sqlite3_stmt *s, struct group *g)
     l->kv_len = sqlite3_column_int64(s, 4);
     g->ids[g->f.n_lengths] = sqlite3_column_int64(s, 8);
     g->f.n_lengths += l->q_len > 0;
+    if (g->f.kind == HCP_ROWS_CELLS && l->q_len > 0 && !l->kv_len)
+        g->f.kind = HCP_ROWS_FINISH;
 }
 
 int hcp_audit_rule(hcp_db *db, const struct hcp_rule *rule, struct hcp_audit *audit,
@@ -285,9 +333,10 @@ static const struct hcp_rule own_rules[] = {
 /* A file may carry our application id and be something else all the same. */
 static int check_tables(hcp_db *db, struct hcp_err *err)
 {
-    static const char *const tables[] = {"device",      "run",      "cell",     "sample",
-                                         "bandwidth",   "finish",   "link",     "model",
-                                         "model_array", "ring_run", "ring_rank"};
+    static const char *const tables[] = {
+        "device", "run",   "cell",        "sample",   "bandwidth", "finish",   "link",
+        "model",  "model_array", "ring_run", "ring_rank", "topology", "interference",
+        "drift",  "linear"};
     sqlite3_stmt *s = NULL;
     int rc = sqlite3_prepare_v2(
         db->handle, "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1", -1,
@@ -333,6 +382,7 @@ static int by_section(const void *a, const void *b)
     o = o ? o : strcmp(x->key.provider, y->key.provider);
     o = o ? o : hcp_limit_compare(x->key.limit, y->key.limit);
     o = o ? o : hcp_limit_compare(x->peer_limit, y->peer_limit);
+    o = o ? o : x->channels - y->channels;
     o = o ? o : strcmp(x->key.phase, y->key.phase);
     o = o ? o : x->key.heads - y->key.heads;
     return o ? o : strcmp(x->text, y->text);
@@ -356,6 +406,8 @@ static int audit_all(hcp_db *db, const struct hcp_audit_here *here, size_t n_her
         rc = put_here(db, here, n_here, err);
     for (size_t i = 0; !rc && i < hcp_n_audit_rules; i++)
         rc = hcp_audit_rule(db, &hcp_audit_rules[i], out, err);
+    for (size_t i = 0; !rc && i < hcp_n_audit_row_rules; i++)
+        rc = hcp_audit_rule(db, &hcp_audit_row_rules[i], out, err);
     if (!rc)
         rc = hcp_audit_cover(db, out, err);
     if (!rc)

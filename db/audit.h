@@ -9,9 +9,17 @@
 
 enum hcp_severity { HCP_NOTE, HCP_WARNING, HCP_ERROR };
 
+/* What a finding's rows are. */
+enum hcp_row_kind {
+    HCP_ROWS_CELLS, /* drift rows too, which are of a cell */
+    HCP_ROWS_FINISH,
+    HCP_ROWS_LINKS,
+    HCP_ROWS_BESIDE, /* interference */
+    HCP_ROWS_LINEAR
+};
 struct hcp_lengths {
-    char mask[8]; /* "full" "causal"; "store" "merge": a finish pass; "" a transfer */
-    int64_t q_len, kv_len; /* of a transfer: bytes, 0 */
+    char mask[8];          /* "full" "causal"; "store" "merge"; "" */
+    int64_t q_len, kv_len; /* of a transfer: bytes, 0; of a GEMM: tokens, 0 */
 };
 
 /* Rows of one key that share a fault. */
@@ -19,9 +27,11 @@ struct hcp_finding {
     enum hcp_severity severity;
     const char *section; /* "integrity" "coverage" "staleness" "suspicious" */
     const char *code;    /* stable: "not-monotone" */
-    struct hcp_key key;  /* device "": the whole file */
-    int any_limit;       /* it is about all limits of the key; key.limit is "" */
+    enum hcp_row_kind kind;
+    struct hcp_key key; /* device "": the whole file; of GEMMs provider is the library */
+    int any_limit;      /* it is about all limits of the key; key.limit is "" */
     char peer_device[64], peer_limit[32], transport[8]; /* of transfers, else "" */
+    int32_t channels;            /* of transfers: NCCL's, as set; 0: its own choice */
     size_t rows;                 /* concerned; 0: it is about no row */
     struct hcp_lengths *lengths; /* the worst first; at most HCP_FINDING_LENGTHS */
     size_t n_lengths;
@@ -43,7 +53,21 @@ struct hcp_cover {
 /* Transfers of one pair under its limits. */
 struct hcp_cover_link {
     char device_a[64], limit_a[32], device_b[64], limit_b[32], transport[8];
+    int32_t channels; /* 0: NCCL's own choice */
     int64_t rows, bytes_min, bytes_max;
+};
+/* Blocks of one key beside transfers with one peer. */
+struct hcp_cover_beside {
+    struct hcp_key key;
+    char peer_device[64], peer_limit[32], transport[8];
+    int32_t channels;
+    int64_t rows;
+    double factor_min, factor_max; /* beside_ms / alone_ms */
+};
+/* GEMMs of one device, limit, library and dtype. */
+struct hcp_cover_linear {
+    char device[64], limit[32], library[32], dtype[8];
+    int64_t rows, layers, tokens_min, tokens_max; /* layers: distinct n_in x n_out */
 };
 
 /* A kernel on a device of this machine, to compare with; "" = not known. */
@@ -59,6 +83,10 @@ struct hcp_audit {
     size_t n_covers;
     struct hcp_cover_link *links;
     size_t n_links;
+    struct hcp_cover_beside *besides;
+    size_t n_besides;
+    struct hcp_cover_linear *linears;
+    size_t n_linears;
 };
 
 /* Looks through the whole file. A finding is no failure: HCP_FAILED only where the file

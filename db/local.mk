@@ -12,7 +12,7 @@ db_libhcpdb_la_LIBADD = $(SQLITE_LIBS) $(LIBM)
 
 # What is wrong with a profile, and what changed between two: for programs only.
 noinst_LTLIBRARIES += db/libhcpaudit.la
-db_libhcpaudit_la_SOURCES = db/audit.h db/audit-internal.h db/audit.c db/audit-rules.c \
+db_libhcpaudit_la_SOURCES = db/audit.h db/audit-internal.h db/audit.c db/audit-rules.c db/audit-rows.c \
 	db/audit-mend.c db/audit-cover.c db/compare.h db/compare.c
 db_libhcpaudit_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpaudit_la_LIBADD = db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)

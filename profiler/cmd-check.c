@@ -135,25 +135,72 @@ static void print_covers(const struct hcp_audit *audit)
     hcp_table_print(t, stdout);
 }
 
+static void end_cell(hcp_table *t, const char *device, const char *limit)
+{
+    hcp_table_cell(t, "%s%s%s", device, *limit ? "@" : "", limit);
+}
+
 static void print_links(const struct hcp_audit *audit)
 {
     static const struct show_column columns[] = {
         {"a", 0}, {"b", 0}, {"transport", 0}, {"rows", 1}, {"bytes", 1}, {NULL, 0}};
-    hcp_table *t;
+    hcp_table *t = audit->n_links ? show_table(columns) : NULL;
 
-    if (!audit->n_links)
-        return;
-    t = show_table(columns);
     for (size_t i = 0; i < audit->n_links; i++) {
         const struct hcp_cover_link *l = &audit->links[i];
         hcp_table_row(t);
-        hcp_table_cell(t, "%s%s%s", l->device_a, *l->limit_a ? "@" : "", l->limit_a);
-        hcp_table_cell(t, "%s%s%s", l->device_b, *l->limit_b ? "@" : "", l->limit_b);
-        hcp_table_cell(t, "%s", l->transport);
+        end_cell(t, l->device_a, l->limit_a);
+        end_cell(t, l->device_b, l->limit_b);
+        show_transport(t, l->transport, l->channels ? l->channels : -1);
         hcp_table_cell(t, "%lld", (long long)l->rows);
         range_cell(t, l->bytes_min, l->bytes_max);
     }
-    hcp_table_print(t, stdout);
+    if (t)
+        hcp_table_print(t, stdout);
+}
+
+static void print_besides(const struct hcp_audit *audit)
+{
+    static const struct show_column columns[] = {
+        {"a", 0},         {"kernel", 0}, {"shape", 0},  {"b", 0},
+        {"transport", 0}, {"rows", 1},   {"factor", 1}, {NULL, 0}};
+    hcp_table *t = audit->n_besides ? show_table(columns) : NULL;
+
+    for (size_t i = 0; i < audit->n_besides; i++) {
+        const struct hcp_cover_beside *b = &audit->besides[i];
+        hcp_table_row(t);
+        end_cell(t, b->key.device, b->key.limit);
+        hcp_table_cell(t, "%s", b->key.provider);
+        hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(&b->key));
+        end_cell(t, b->peer_device, b->peer_limit);
+        show_transport(t, b->transport, b->channels ? b->channels : -1);
+        hcp_table_cell(t, "%lld", (long long)b->rows);
+        hcp_table_cell(t, "%.3f-%.3f", b->factor_min, b->factor_max);
+    }
+    if (t)
+        hcp_table_print(t, stdout);
+}
+
+static void print_linears(const struct hcp_audit *audit)
+{
+    static const struct show_column columns[] = {
+        {"device", 0}, {"limit", 0},  {"library", 0}, {"dtype", 0},
+        {"rows", 1},   {"layers", 1}, {"tokens", 1},  {NULL, 0}};
+    hcp_table *t = audit->n_linears ? show_table(columns) : NULL;
+
+    for (size_t i = 0; i < audit->n_linears; i++) {
+        const struct hcp_cover_linear *l = &audit->linears[i];
+        hcp_table_row(t);
+        hcp_table_cell(t, "%s", l->device);
+        hcp_table_cell(t, "%s", show_limit(l->limit));
+        hcp_table_cell(t, "%s", l->library);
+        hcp_table_cell(t, "%s", l->dtype);
+        hcp_table_cell(t, "%lld", (long long)l->rows);
+        hcp_table_cell(t, "%lld", (long long)l->layers);
+        range_cell(t, l->tokens_min, l->tokens_max);
+    }
+    if (t)
+        hcp_table_print(t, stdout);
 }
 
 static const char *const severities[] = {"note", "warning", "error"};
@@ -165,9 +212,14 @@ static void print_subject(const struct hcp_finding *f)
     if (!*k->device)
         return;
     printf("%s%s%s", k->device, *k->limit ? "@" : "", k->limit);
-    if (*f->transport)
+    if (*f->transport) {
         printf(",%s%s%s %s", f->peer_device, *f->peer_limit ? "@" : "", f->peer_limit,
                f->transport);
+        if (f->channels)
+            printf("/%d", (int)f->channels);
+    }
+    if (f->kind == HCP_ROWS_LINEAR)
+        printf(" %s %s", k->provider, k->dtype);
     else if (*k->provider)
         printf(" %s " SHOW_SHAPE, k->provider, SHOW_SHAPE_VALUES(k));
     printf(": ");
@@ -182,8 +234,10 @@ static void print_rows(const struct hcp_finding *f)
         return;
     if (f->rows > 1)
         printf("%zu rows, the worst ", f->rows);
-    if (*f->transport)
+    if (f->kind == HCP_ROWS_LINKS)
         printf("%lld bytes: ", (long long)l->q_len);
+    else if (f->kind == HCP_ROWS_LINEAR)
+        printf("%lld tokens: ", (long long)l->q_len);
     else if (l->kv_len)
         printf("%s %lldx%lld: ", l->mask, (long long)l->q_len, (long long)l->kv_len);
     else
@@ -195,8 +249,9 @@ static int same_but_limit(const struct hcp_finding *a, const struct hcp_finding 
     struct hcp_key key = b->key;
 
     memcpy(key.limit, a->key.limit, sizeof key.limit);
-    return a->severity == b->severity && !strcmp(a->code, b->code) && !*a->transport &&
-           *a->key.device && !a->any_limit && hcp_key_equal(&a->key, &key);
+    return a->severity == b->severity && !strcmp(a->code, b->code) &&
+           a->kind == b->kind && !*a->transport && *a->key.device && !a->any_limit &&
+           hcp_key_equal(&a->key, &key);
 }
 
 /* Where a command names the finding's limit, and how long that is; NULL: it does not. */
@@ -303,6 +358,8 @@ static void print_text(const char *path, const struct hcp_audit *audit)
     if (audit->n_covers)
         print_covers(audit);
     print_links(audit);
+    print_besides(audit);
+    print_linears(audit);
     print_findings(audit, "coverage");
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
         printf("\n%s\n", sections[i]);
@@ -334,6 +391,11 @@ static json_t *key_json(const struct hcp_key *k)
     return o;
 }
 
+static json_t *channels_json(int32_t channels)
+{
+    return channels ? json_integer(channels) : json_null();
+}
+
 static json_t *finding_json(const struct hcp_finding *f)
 {
     json_t *o = json_object(), *cells = json_array();
@@ -348,12 +410,14 @@ static json_t *finding_json(const struct hcp_finding *f)
     json_object_set_new(o, "peer_limit",
                         *f->transport ? json_string(f->peer_limit) : json_null());
     json_object_set_new(o, "transport", show_json_text(f->transport));
+    json_object_set_new(o, "channels", channels_json(f->channels));
     json_object_set_new(o, "rows", json_integer((json_int_t)f->rows));
     for (size_t i = 0; i < f->n_lengths; i++) {
         const struct hcp_lengths *l = &f->lengths[i];
-        if (*f->transport)
-            json_array_append_new(cells,
-                                  json_pack("{s:I}", "bytes", (json_int_t)l->q_len));
+        if (f->kind == HCP_ROWS_LINKS || f->kind == HCP_ROWS_LINEAR)
+            json_array_append_new(
+                cells, json_pack("{s:I}", f->kind == HCP_ROWS_LINKS ? "bytes" : "tokens",
+                                 (json_int_t)l->q_len));
         else
             json_array_append_new(
                 cells, json_pack("{s:s, s:I, s:o}", "mask", l->mask, "q_len",
@@ -386,29 +450,58 @@ static json_t *cover_json(const struct hcp_cover *c)
     return o;
 }
 
+static json_t *link_json(const struct hcp_cover_link *l)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I}", "device",
+                     l->device_a, "limit", l->limit_a, "peer_device", l->device_b,
+                     "peer_limit", l->limit_b, "transport", l->transport, "channels",
+                     channels_json(l->channels), "rows", (json_int_t)l->rows, "bytes_min",
+                     (json_int_t)l->bytes_min, "bytes_max", (json_int_t)l->bytes_max);
+}
+
+static json_t *beside_json(const struct hcp_cover_beside *b)
+{
+    json_t *o = key_json(&b->key);
+
+    json_object_update_new(
+        o, json_pack("{s:s, s:s, s:s, s:o, s:I, s:o, s:o}", "peer_device", b->peer_device,
+                     "peer_limit", b->peer_limit, "transport", b->transport, "channels",
+                     channels_json(b->channels), "rows", (json_int_t)b->rows,
+                     "factor_min", hcp_json_real(b->factor_min), "factor_max",
+                     hcp_json_real(b->factor_max)));
+    return o;
+}
+
+static json_t *linear_json(const struct hcp_cover_linear *l)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "device", l->device,
+                     "limit", l->limit, "library", l->library, "dtype", l->dtype, "rows",
+                     (json_int_t)l->rows, "layers", (json_int_t)l->layers, "tokens_min",
+                     (json_int_t)l->tokens_min, "tokens_max", (json_int_t)l->tokens_max);
+}
+
 static void print_json(const char *path, const struct hcp_audit *audit)
 {
-    json_t *covers = json_array(), *links = json_array(), *findings = json_array();
+    json_t *covers = json_array(), *links = json_array(), *besides = json_array(),
+           *linears = json_array(), *findings = json_array();
 
     for (size_t i = 0; i < audit->n_covers; i++)
         json_array_append_new(covers, cover_json(&audit->covers[i]));
-    for (size_t i = 0; i < audit->n_links; i++) {
-        const struct hcp_cover_link *l = &audit->links[i];
-        json_array_append_new(
-            links, json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I}", "device",
-                             l->device_a, "limit", l->limit_a, "peer_device", l->device_b,
-                             "peer_limit", l->limit_b, "transport", l->transport, "rows",
-                             (json_int_t)l->rows, "bytes_min", (json_int_t)l->bytes_min,
-                             "bytes_max", (json_int_t)l->bytes_max));
-    }
+    for (size_t i = 0; i < audit->n_links; i++)
+        json_array_append_new(links, link_json(&audit->links[i]));
+    for (size_t i = 0; i < audit->n_besides; i++)
+        json_array_append_new(besides, beside_json(&audit->besides[i]));
+    for (size_t i = 0; i < audit->n_linears; i++)
+        json_array_append_new(linears, linear_json(&audit->linears[i]));
     for (size_t i = 0; i < audit->n_findings; i++)
         json_array_append_new(findings, finding_json(&audit->findings[i]));
-    hcp_json_print(json_pack("{s:i, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "schema", 1,
-                             "db", path, "errors", (json_int_t)audit->n[HCP_ERROR],
-                             "warnings", (json_int_t)audit->n[HCP_WARNING], "notes",
-                             (json_int_t)audit->n[HCP_NOTE], "coverage", covers, "links",
-                             links, "findings", findings),
-                   stdout);
+    hcp_json_print(
+        json_pack("{s:i, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "db",
+                  path, "errors", (json_int_t)audit->n[HCP_ERROR], "warnings",
+                  (json_int_t)audit->n[HCP_WARNING], "notes",
+                  (json_int_t)audit->n[HCP_NOTE], "coverage", covers, "links", links,
+                  "interference", besides, "linear", linears, "findings", findings),
+        stdout);
 }
 
 int cmd_check(int argc, char **argv)

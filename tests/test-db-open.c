@@ -609,10 +609,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(missing),     TEST(empty),           TEST(blank),     TEST(foreign),
-        TEST(not_sqlite),  TEST(newer),           TEST(truncated), TEST(corrupt),
-        TEST(permissions), TEST(migration),       TEST(version_1), TEST(version_2), TEST(old_version),
-        TEST(killed),      TEST(killed_creating), TEST(disk_full),
+        TEST(missing),     TEST(empty),     TEST(blank),           TEST(foreign),
+        TEST(not_sqlite),  TEST(newer),     TEST(truncated),       TEST(corrupt),
+        TEST(permissions), TEST(migration), TEST(version_1),       TEST(version_2),
+        TEST(old_version), TEST(killed),    TEST(killed_creating), TEST(disk_full),
     };
 
     return cmocka_run_group_tests_name("db-open", tests, NULL, NULL);
