@@ -10,8 +10,9 @@
 
 #define GROUP                                                                            \
     "what, device, limiter, provider, dtype, phase, batch, heads, kv_heads, head_dim, "  \
-    "mask, peer, peer_limiter"
-#define ROW_KEY GROUP ", q_len, kv_len"
+    "mask, peer, peer_limiter, transport, channels, n_in, n_out"
+#define ROW_KEY GROUP ", q_len, kv_len, bytes"
+enum { AT_ROW = 17, AT_A = AT_ROW + 3, AT_B = AT_A + 5 }; /* columns of pairs_sql */
 
 /* One row an identity from the file whose schema is FILE. Ends of a transfer in order. */
 static const char rows_sql[] =
@@ -22,34 +23,51 @@ static const char rows_sql[] =
     "AS "
     "mhz, avg(w) OVER p AS w FROM ("
     "SELECT 0 AS what, d.slug AS device, c.limiter, c.provider, c.dtype, c.phase, "
-    "c.batch, "
-    "c.heads, c.kv_heads, c.head_dim, c.mask, '' AS peer, '' AS peer_limiter, c.q_len, "
-    "c.kv_len, c.time_ms AS t, coalesce(c.ci_lo_ms, c.p25_ms, 0.98 * c.time_ms) AS lo, "
+    "c.batch, c.heads, c.kv_heads, c.head_dim, c.mask, '' AS peer, '' AS peer_limiter, "
+    "'' AS transport, 0 AS channels, 0 AS n_in, 0 AS n_out, c.q_len, c.kv_len, 0 AS "
+    "bytes, c.time_ms AS t, coalesce(c.ci_lo_ms, c.p25_ms, 0.98 * c.time_ms) AS lo, "
     "coalesce(c.ci_hi_ms, c.p75_ms, 1.02 * c.time_ms) AS hi, c.sm_clock_mhz AS mhz, "
     "c.power_w AS w FROM FILE.cell c JOIN FILE.device d ON d.id = c.device_id WHERE "
     "c.status = 'ok' UNION ALL "
     "SELECT 1, d.slug, f.limiter, f.provider, f.dtype, f.phase, f.batch, f.heads, "
-    "f.kv_heads, f.head_dim, f.kind, '', '', f.q_len, 0, f.time_ms, ifnull(f.p25_ms, "
-    "0.98 "
-    "* f.time_ms), ifnull(f.p75_ms, 1.02 * f.time_ms), NULL, NULL FROM FILE.finish f "
-    "JOIN "
-    "FILE.device d ON d.id = f.device_id UNION ALL "
-    "SELECT 2, iif(s, y, x), iif(s, ly, lx), '', '', '', 0, 0, 0, 0, transport, iif(s, "
-    "x, "
-    "y), iif(s, lx, ly), bytes, 0, time_ms, ifnull(p25_ms, 0.98 * time_ms), "
-    "ifnull(p75_ms, "
-    "1.02 * time_ms), NULL, NULL FROM (SELECT l.*, a.slug AS x, b.slug AS y, l.limiter_a "
-    "AS lx, l.limiter_b AS ly, (b.slug, l.limiter_b) < (a.slug, l.limiter_a) AS s FROM "
-    "FILE.link l JOIN FILE.device a ON a.id = l.device_a_id JOIN FILE.device b ON b.id = "
-    "l.device_b_id)) WINDOW p AS (PARTITION BY " ROW_KEY ")) "
+    "f.kv_heads, f.head_dim, f.kind, '', '', '', 0, 0, 0, f.q_len, 0, 0, f.time_ms, "
+    "ifnull(f.p25_ms, 0.98 * f.time_ms), ifnull(f.p75_ms, 1.02 * f.time_ms), NULL, NULL "
+    "FROM FILE.finish f JOIN FILE.device d ON d.id = f.device_id UNION ALL "
+    "SELECT 2, iif(s, y, x), iif(s, ly, lx), '', '', '', 0, 0, 0, 0, '', iif(s, x, y), "
+    "iif(s, lx, ly), transport, ifnull(channels, 0), 0, 0, bytes, 0, 0, time_ms, "
+    "ifnull(p25_ms, 0.98 * time_ms), ifnull(p75_ms, 1.02 * time_ms), NULL, NULL FROM "
+    "(SELECT l.*, a.slug AS x, b.slug AS y, l.limiter_a AS lx, l.limiter_b AS ly, "
+    "(b.slug, l.limiter_b) < (a.slug, l.limiter_a) AS s FROM FILE.link l JOIN "
+    "FILE.device a ON a.id = l.device_a_id JOIN FILE.device b ON b.id = l.device_b_id) "
+    "UNION ALL "
+    "SELECT v.what, a.slug, i.limiter_a, i.provider, i.dtype, i.phase, i.batch, i.heads, "
+    "i.kv_heads, i.head_dim, i.mask, b.slug, i.limiter_b, i.transport, "
+    "ifnull(i.channels, 0), 0, 0, i.q_len, i.kv_len, i.bytes, v.t, 0.98 * v.t, 1.02 * "
+    "v.t, NULL, NULL FROM (SELECT 3 AS what, id, beside_ms AS t FROM FILE.interference "
+    "UNION ALL SELECT 4, id, transfer_beside_ms FROM FILE.interference WHERE "
+    "transfer_beside_ms IS NOT NULL) v JOIN FILE.interference i ON i.id = v.id JOIN "
+    "FILE.device a ON a.id = i.device_a_id JOIN FILE.device b ON b.id = i.device_b_id "
+    "UNION ALL "
+    "SELECT 5, d.slug, g.limiter, g.library, g.dtype, '', 0, 0, 0, 0, '', '', '', '', 0, "
+    "g.n_in, g.n_out, g.tokens, 0, 0, g.time_ms, ifnull(g.p25_ms, 0.98 * g.time_ms), "
+    "ifnull(g.p75_ms, 1.02 * g.time_ms), g.sm_clock_mhz, NULL FROM FILE.linear g JOIN "
+    "FILE.device d ON d.id = g.device_id"
+    ") WINDOW p AS (PARTITION BY " ROW_KEY ")) "
     "WHERE r IN ((n + 1) / 2, (n + 2) / 2) GROUP BY " ROW_KEY ";"
-    "CREATE TEMP TABLE facts_FILE AS SELECT DISTINCT d.slug, d.name, d.sm_count, "
-    "r.driver, "
-    "r.cuda_version, r.tool_version, c.provider, c.provider_version FROM FILE.cell c "
-    "JOIN "
-    "FILE.run r ON r.id = c.run_id JOIN FILE.device d ON d.id = c.device_id ORDER BY 1, "
-    "2, 3, "
-    "4, 5, 6, 7, 8;";
+    "CREATE TEMP TABLE facts_FILE AS SELECT d.slug, d.name, d.sm_count, r.driver, "
+    "r.cuda_version, r.tool_version, v.provider, v.provider_version FROM (SELECT run_id, "
+    "device_id, provider, provider_version FROM FILE.cell UNION SELECT run_id, "
+    "device_id, "
+    "library, library_version FROM FILE.linear UNION SELECT run_id, device_a_id, "
+    "transport, transport_version FROM FILE.link) v JOIN FILE.run r ON r.id = v.run_id "
+    "JOIN FILE.device d ON d.id = v.device_id GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY "
+    "1, "
+    "2, 3, 4, 5, 6, 7, 8;"
+    /* A pair in either order, as text. */
+    "CREATE TEMP TABLE ways_FILE AS SELECT min(a.slug, b.slug) AS slug, 'way to ' || "
+    "max(a.slug, b.slug) AS fact, t.connection || ifnull(' by ' || t.links || ' links', "
+    "'') AS v FROM FILE.topology t JOIN FILE.device a ON a.id = t.device_a_id JOIN "
+    "FILE.device b ON b.id = t.device_b_id ORDER BY 1, 2, 3;";
 
 /* Both beside each other, in order of group. */
 static const char pairs_sql[] =
@@ -72,14 +90,18 @@ static const char pairs_sql[] =
     FACT("'CUDA version'", "cuda_version", file)                                         \
     FACT("'tool version'", "tool_version", file)                                         \
     FACT("provider || ' version'", "provider_version", file)
+#define WAYS(file)                                                                       \
+    "SELECT slug, fact, '" file "' AS f, group_concat(DISTINCT v) AS v FROM ways_" file  \
+    " GROUP BY slug, fact"
 static const char facts_sql[] =
     "SELECT slug, fact, max(iif(f = 'main', v, NULL)) AS x, max(iif(f = 'other', v, "
     "NULL)) "
-    "AS y FROM (" FACTS("main") FACTS(
-        "other") "SELECT '', '', '', '' WHERE 0) WHERE slug "
-                 "IN (SELECT slug FROM facts_main) AND slug IN (SELECT slug FROM "
-                 "facts_other) GROUP BY "
-                 "slug, fact HAVING x IS NOT y AND count(*) = 2 ORDER BY slug, fact";
+    "AS y FROM (" FACTS("main") FACTS("other") WAYS("main") " UNION ALL " WAYS(
+        "other") ") WHERE slug IN (SELECT slug FROM "
+                 "facts_main) AND slug IN (SELECT slug FROM "
+                 "facts_other) GROUP BY slug, fact HAVING x "
+                 "IS NOT y AND count(*) = 2 ORDER BY slug, "
+                 "fact";
 
 void hcp_diff_free(struct hcp_diff *diff)
 {
@@ -142,7 +164,7 @@ static int by_distance(const void *a, const void *b)
     return (x->kv_len > y->kv_len) - (x->kv_len < y->kv_len);
 }
 
-/* Cells, finish passes, transfers; of each by device, kernel, shape, then limit. */
+/* In order of kind; of each by device, kernel, shape, then limit. */
 static int by_key(const void *a, const void *b)
 {
     const struct hcp_change_key *x = &((const struct hcp_change_group *)a)->key;
@@ -160,6 +182,10 @@ static int by_key(const void *a, const void *b)
     o = o ? o : hcp_limit_compare(x->key.limit, y->key.limit);
     o = o ? o : strcmp(x->peer_device, y->peer_device);
     o = o ? o : hcp_limit_compare(x->peer_limit, y->peer_limit);
+    o = o ? o : strcmp(x->transport, y->transport);
+    o = o ? o : x->channels - y->channels;
+    o = o ? o : (x->n_in > y->n_in) - (x->n_in < y->n_in);
+    o = o ? o : (x->n_out > y->n_out) - (x->n_out < y->n_out);
     return o ? o : strcmp(y->mask, x->mask);
 }
 
@@ -219,13 +245,18 @@ static void read_key(sqlite3_stmt *s, struct hcp_change_key *k)
     hcp_column_copy(s, 10, k->mask, sizeof k->mask);
     hcp_column_copy(s, 11, k->peer_device, sizeof k->peer_device);
     hcp_column_copy(s, 12, k->peer_limit, sizeof k->peer_limit);
+    hcp_column_copy(s, 13, k->transport, sizeof k->transport);
+    k->channels = sqlite3_column_int(s, 14);
+    k->n_in = sqlite3_column_int64(s, 15);
+    k->n_out = sqlite3_column_int64(s, 16);
 }
 
 static int same_group(const struct hcp_change_key *a, const struct hcp_change_key *b)
 {
     return a->what == b->what && hcp_key_equal(&a->key, &b->key) &&
            !strcmp(a->mask, b->mask) && !strcmp(a->peer_device, b->peer_device) &&
-           !strcmp(a->peer_limit, b->peer_limit);
+           !strcmp(a->peer_limit, b->peer_limit) && !strcmp(a->transport, b->transport) &&
+           a->channels == b->channels && a->n_in == b->n_in && a->n_out == b->n_out;
 }
 
 static int begin_group(struct reader *r, const struct hcp_change_key *key)
@@ -288,31 +319,32 @@ static int add_pair(struct reader *r, sqlite3_stmt *s)
         if (begin_group(r, &c.key))
             return -1;
     }
-    if (!known(s, 15) || !known(s, 20)) {
-        r->g->only_a += known(s, 15);
-        r->g->only_b += known(s, 20);
-        r->out->only_a += known(s, 15);
-        r->out->only_b += known(s, 20);
+    if (!known(s, AT_A) || !known(s, AT_B)) {
+        r->g->only_a += known(s, AT_A);
+        r->g->only_b += known(s, AT_B);
+        r->out->only_a += known(s, AT_A);
+        r->out->only_b += known(s, AT_B);
         return 0;
     }
-    c.q_len = sqlite3_column_int64(s, 13);
-    c.kv_len = sqlite3_column_int64(s, 14);
-    c.a_ms = sqlite3_column_double(s, 15);
-    c.a_lo_ms = sqlite3_column_double(s, 16);
-    c.a_hi_ms = sqlite3_column_double(s, 17);
-    c.b_ms = sqlite3_column_double(s, 20);
-    c.b_lo_ms = sqlite3_column_double(s, 21);
-    c.b_hi_ms = sqlite3_column_double(s, 22);
+    c.q_len = sqlite3_column_int64(s, AT_ROW);
+    c.kv_len = sqlite3_column_int64(s, AT_ROW + 1);
+    c.bytes = sqlite3_column_int64(s, AT_ROW + 2);
+    c.a_ms = sqlite3_column_double(s, AT_A);
+    c.a_lo_ms = sqlite3_column_double(s, AT_A + 1);
+    c.a_hi_ms = sqlite3_column_double(s, AT_A + 2);
+    c.b_ms = sqlite3_column_double(s, AT_B);
+    c.b_lo_ms = sqlite3_column_double(s, AT_B + 1);
+    c.b_hi_ms = sqlite3_column_double(s, AT_B + 2);
     c.ratio = c.b_ms / c.a_ms;
-    if (known(s, 18) && known(s, 23)) {
+    if (known(s, AT_A + 3) && known(s, AT_B + 3)) {
         r->n_mhz++;
-        r->mhz[0] += sqlite3_column_double(s, 18);
-        r->mhz[1] += sqlite3_column_double(s, 23);
+        r->mhz[0] += sqlite3_column_double(s, AT_A + 3);
+        r->mhz[1] += sqlite3_column_double(s, AT_B + 3);
     }
-    if (known(s, 19) && known(s, 24)) {
+    if (known(s, AT_A + 4) && known(s, AT_B + 4)) {
         r->n_w++;
-        r->w[0] += sqlite3_column_double(s, 19);
-        r->w[1] += sqlite3_column_double(s, 24);
+        r->w[0] += sqlite3_column_double(s, AT_A + 4);
+        r->w[1] += sqlite3_column_double(s, AT_B + 4);
     }
     return add_ratio(r, &c);
 }

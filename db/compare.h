@@ -3,7 +3,8 @@
  * What changed between two profiles: `hcp-profile diff`. Part of libhcpaudit.la.
  *
  * Rows of one identity (key, mask, lengths; of a finish pass kind and rows; of a transfer
- * both ends, transport and bytes) are one row a file: the median of its runs, with the
+ * both ends, transport, channels and bytes; of a block beside a transfer all of these; of
+ * a GEMM library, dtype and sizes) are one row a file: the median of its runs, with the
  * widest of their intervals. An interval is that of the median; where it is not stored,
  * the quartiles; where they are not, 2 % to both sides.
  */
@@ -11,19 +12,30 @@
 #define HCP_COMPARE_H
 #include "db/db.h"
 
-enum hcp_what { HCP_WHAT_CELL, HCP_WHAT_FINISH, HCP_WHAT_LINK };
+enum hcp_what {
+    HCP_WHAT_CELL,
+    HCP_WHAT_FINISH,
+    HCP_WHAT_LINK,
+    HCP_WHAT_BESIDE,    /* a block beside a transfer: beside_ms */
+    HCP_WHAT_DISTURBED, /* the transfer beside it: transfer_beside_ms */
+    HCP_WHAT_LINEAR
+};
 
 /* What a group of rows has in common. */
 struct hcp_change_key {
     enum hcp_what what;
-    struct hcp_key key; /* of a transfer: device and limit only */
-    char mask[8];       /* of a finish pass: kind; of a transfer: transport */
-    char peer_device[64], peer_limit[32];
+    struct hcp_key key; /* of a transfer device and limit only; of a GEMM provider is the
+                           library */
+    char mask[8];       /* of a finish pass: kind */
+    char peer_device[64], peer_limit[32], transport[8];
+    int32_t channels;    /* of NCCL, as set; 0: its own choice */
+    int64_t n_in, n_out; /* of a GEMM */
 };
 /* A row that changed beyond noise. */
 struct hcp_change {
     struct hcp_change_key key;
-    int64_t q_len, kv_len;    /* of a transfer: bytes, 0 */
+    int64_t q_len, kv_len;    /* of a transfer: bytes, 0; of a GEMM: tokens, 0 */
+    int64_t bytes;            /* of the transfer beside a block */
     double a_ms, b_ms, ratio; /* ratio = b / a: above 1, B is slower */
     double a_lo_ms, a_hi_ms, b_lo_ms, b_hi_ms;
 };
@@ -35,7 +47,7 @@ struct hcp_change_group {
 };
 /* A fact of a device that is not the same in both. */
 struct hcp_change_fact {
-    char device[64], name[48]; /* name: "driver", "cudnn version" */
+    char device[64], name[96]; /* name: "driver", "cudnn version" */
     char a[160], b[160];       /* what there is, separated by commas; "" = not known */
 };
 

@@ -146,25 +146,52 @@ static void end_text(const char *device, const char *limit, char *out, size_t si
     snprintf(out, size, "%s%s%s", device, *limit ? "@" : "", limit);
 }
 
+/* "nccl", "nccl/4" */
+static void transport_text(const struct hcp_change_key *k, char *out, size_t size)
+{
+    if (k->channels)
+        snprintf(out, size, "%s/%d", k->transport, (int)k->channels);
+    else
+        snprintf(out, size, "%s", k->transport);
+}
+
 /* What a group is, in four cells of a table. */
 static void key_cells(hcp_table *t, const struct hcp_change_key *k)
 {
-    char a[100], b[100];
+    char a[100], b[100], by[24];
 
-    if (k->what == HCP_WHAT_LINK) {
-        end_text(k->key.device, k->key.limit, a, sizeof a);
-        end_text(k->peer_device, k->peer_limit, b, sizeof b);
+    end_text(k->key.device, k->key.limit, a, sizeof a);
+    end_text(k->peer_device, k->peer_limit, b, sizeof b);
+    transport_text(k, by, sizeof by);
+    if (*k->peer_device)
         hcp_table_cell(t, "%s,%s", a, b);
-        hcp_table_cell(t, "%s", k->mask);
+    else
+        hcp_table_cell(t, "%s", a);
+    hcp_table_cell(t, "%s", k->what == HCP_WHAT_LINK ? by : k->key.provider);
+    switch (k->what) {
+    case HCP_WHAT_LINK:
         hcp_table_cell(t, "%s", "");
         hcp_table_cell(t, "%s", "link");
-        return;
+        break;
+    case HCP_WHAT_LINEAR:
+        hcp_table_cell(t, "%s %lldx%lld", k->key.dtype, (long long)k->n_in,
+                       (long long)k->n_out);
+        hcp_table_cell(t, "%s", "linear");
+        break;
+    case HCP_WHAT_BESIDE:
+        hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(&k->key));
+        hcp_table_cell(t, "%s beside %s", k->mask, by);
+        break;
+    case HCP_WHAT_DISTURBED:
+        hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(&k->key));
+        hcp_table_cell(t, "%s beside %s", by, k->mask);
+        break;
+    case HCP_WHAT_CELL:
+    case HCP_WHAT_FINISH:
+        hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(&k->key));
+        hcp_table_cell(t, "%s", k->mask);
+        break;
     }
-    end_text(k->key.device, k->key.limit, a, sizeof a);
-    hcp_table_cell(t, "%s", a);
-    hcp_table_cell(t, "%s", k->key.provider);
-    hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(&k->key));
-    hcp_table_cell(t, "%s", k->mask);
 }
 
 static void print_groups(const struct hcp_diff *diff)
@@ -191,22 +218,30 @@ static void print_groups(const struct hcp_diff *diff)
     hcp_table_print(t, stdout);
 }
 
+static void length_cell(hcp_table *t, int64_t n)
+{
+    if (n)
+        hcp_table_cell(t, "%lld", (long long)n);
+    else
+        hcp_table_cell(t, "%s", "");
+}
+
 static void print_changes(const struct hcp_diff *diff, size_t n)
 {
     static const struct show_column columns[] = {
-        {"rank", 0},   {"kernel", 0}, {"shape", 0}, {"mask", 0},     {"q_len", 1},
-        {"kv_len", 1}, {"a_ms", 1},   {"b_ms", 1},  {"b_over_a", 1}, {NULL, 0}};
+        {"rank", 0},  {"kernel", 0},   {"shape", 0}, {"mask", 0},
+        {"q_len", 1}, {"kv_len", 1},   {"bytes", 1}, {"a_ms", 1},
+        {"b_ms", 1},  {"b_over_a", 1}, {NULL, 0}};
     hcp_table *t = show_table(columns);
 
     for (size_t i = 0; i < n; i++) {
         const struct hcp_change *c = &diff->changes[i];
         hcp_table_row(t);
         key_cells(t, &c->key);
-        hcp_table_cell(t, "%lld", (long long)c->q_len);
-        if (c->kv_len)
-            hcp_table_cell(t, "%lld", (long long)c->kv_len);
-        else
-            hcp_table_cell(t, "%s", "");
+        const int link = c->key.what == HCP_WHAT_LINK;
+        length_cell(t, link ? 0 : c->q_len);
+        length_cell(t, c->kv_len);
+        length_cell(t, link ? c->q_len : c->bytes);
         show_real(t, 5, c->a_ms);
         show_real(t, 5, c->b_ms);
         show_real(t, 4, c->ratio);
@@ -270,22 +305,30 @@ static void print_text(const struct args *a, const struct hcp_diff *diff)
 
 static json_t *key_json(const struct hcp_change_key *k)
 {
-    static const char *const whats[] = {"cell", "finish", "link"};
+    static const char *const whats[] = {"cell",         "finish",   "link",
+                                        "interference", "transfer", "linear"};
     json_t *o = json_pack("{s:s, s:s, s:s}", "what", whats[k->what], "device",
                           k->key.device, "limit", k->key.limit);
 
-    if (k->what == HCP_WHAT_LINK)
-        json_object_update_new(o, json_pack("{s:s, s:s, s:s}", "peer_device",
-                                            k->peer_device, "peer_limit", k->peer_limit,
-                                            "transport", k->mask));
-    else
+    if (k->what == HCP_WHAT_LINEAR)
+        json_object_update_new(o, json_pack("{s:s, s:s, s:I, s:I}", "library",
+                                            k->key.provider, "dtype", k->key.dtype,
+                                            "n_in", (json_int_t)k->n_in, "n_out",
+                                            (json_int_t)k->n_out));
+    else if (k->what != HCP_WHAT_LINK)
         json_object_update_new(
             o,
             json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s}", "provider",
                       k->key.provider, "dtype", k->key.dtype, "phase", k->key.phase,
                       "batch", (int)k->key.batch, "heads", (int)k->key.heads, "kv_heads",
                       (int)k->key.kv_heads, "head_dim", (int)k->key.head_dim,
-                      k->what == HCP_WHAT_CELL ? "mask" : "kind", k->mask));
+                      k->what == HCP_WHAT_FINISH ? "kind" : "mask", k->mask));
+    if (*k->peer_device)
+        json_object_update_new(
+            o,
+            json_pack("{s:s, s:s, s:s, s:o}", "peer_device", k->peer_device, "peer_limit",
+                      k->peer_limit, "transport", k->transport, "channels",
+                      k->channels ? json_integer(k->channels) : json_null()));
     return o;
 }
 
@@ -314,10 +357,15 @@ static json_t *change_json(const struct hcp_change *c)
 {
     json_t *o = key_json(&c->key);
 
-    json_object_set_new(o, c->key.what == HCP_WHAT_LINK ? "bytes" : "q_len",
+    json_object_set_new(o,
+                        c->key.what == HCP_WHAT_LINK     ? "bytes"
+                        : c->key.what == HCP_WHAT_LINEAR ? "tokens"
+                                                         : "q_len",
                         json_integer(c->q_len));
-    if (c->key.what == HCP_WHAT_CELL)
+    if (c->kv_len)
         json_object_set_new(o, "kv_len", json_integer(c->kv_len));
+    if (c->bytes)
+        json_object_set_new(o, "bytes", json_integer(c->bytes));
     json_object_set_new(o, "a_ms", hcp_json_real(c->a_ms));
     json_object_set_new(o, "a_lo_ms", hcp_json_real(c->a_lo_ms));
     json_object_set_new(o, "a_hi_ms", hcp_json_real(c->a_hi_ms));

@@ -89,7 +89,7 @@ scale() { # scale FACTOR WHERE
     [[ "$output" == *"$rows rows in both, 2 of them changed beyond noise; 0 only in A, 0 only in B" ]]
     differ 1 --json a.db b.db
     [[ "$output" == *'"kind":"merge","q_len":512,'* ]]
-    [[ "$output" == *'"what":"link","device":"toy","limit":"mps:100","peer_device":"toy","peer_limit":"mps:50","transport":"nccl","bytes":1048576,"a_ms":0.4,'*'"b_ms":0.1,'*'"ratio":0.25}'* ]]
+    [[ "$output" == *'"what":"link","device":"toy","limit":"mps:100","peer_device":"toy","peer_limit":"mps:50","transport":"nccl","channels":null,"bytes":1048576,"a_ms":0.4,'*'"b_ms":0.1,'*'"ratio":0.25}'* ]]
 }
 @test "cells of one side only" {
     sqlite3 b.db "DELETE FROM cell WHERE limiter = 'mps:50'"
@@ -167,4 +167,55 @@ scale() { # scale FACTOR WHERE
     refuse 3 "no row in common" a.db nvidia-h200
     run bash -c 'hcp-profile diff a.db b.db >/dev/full'
     [ "$status" -eq 2 ]
+}
+
+# ---- blocks beside transfers, linear layers, channels, topology ----
+rows() {
+    cat <<'EOF'
+{"kind":"interference","device":"toy","limit":"mps:50","provider":"cudnn","mask":"full","q_len":4096,"kv_len":4096,"peer_device":"toy","peer_limit":"mps:10","transport":"nccl","channels":4,"bytes":65536,"alone_ms":2,"beside_ms":2.5,"transfer_alone_ms":0.1,"transfer_beside_ms":0.15,"run_uid":"r"}
+{"kind":"interference","device":"toy","limit":"mps:50","provider":"cudnn","mask":"full","q_len":4096,"kv_len":4096,"peer_device":"toy","peer_limit":"mps:10","transport":"nccl","channels":4,"bytes":131072,"alone_ms":2,"beside_ms":2.6,"run_uid":"r"}
+{"kind":"linear","device":"toy","library":"cublas","library_version":"13.0","tokens":64,"n_in":64,"n_out":128,"time_ms":0.1,"p25_ms":0.099,"p75_ms":0.101,"sm_clock_mhz":1980,"run_uid":"r"}
+{"kind":"linear","device":"toy","library":"cublas","library_version":"13.0","tokens":64,"n_in":128,"n_out":64,"time_ms":0.1,"p25_ms":0.099,"p75_ms":0.101,"sm_clock_mhz":1980,"run_uid":"r"}
+{"kind":"link","device":"toy","peer_device":"toy","transport":"nccl","bytes":4096,"time_ms":0.02,"run_uid":"r"}
+{"kind":"link","device":"toy","peer_device":"toy","transport":"nccl","channels":4,"bytes":4096,"time_ms":0.01,"run_uid":"r"}
+{"kind":"topology","device":"toy","peer_device":"toy","connection":"nvlink","links":18,"run_uid":"r"}
+{"kind":"drift","device":"toy","provider":"cudnn","mask":"full","q_len":64,"kv_len":64,"first_ms":1,"last_ms":1.5,"run_uid":"r"}
+EOF
+}
+@test "blocks beside transfers, linear layers, channels: the same" {
+    rows >a.jsonl
+    differ 0 a.jsonl a.jsonl
+    [[ "$output" =~ toy@mps:50,toy@mps:10\ cudnn\ +prefill\ bf16\ 32/8x128\ b1\ full\ beside\ nccl/4\ +2\ +0\ +0\ +0 ]]
+    [[ "$output" =~ toy@mps:50,toy@mps:10\ cudnn\ +prefill\ bf16\ 32/8x128\ b1\ nccl/4\ beside\ full\ +1\ +0\ +0\ +0 ]]
+    [[ "$output" =~ toy\ +cublas\ +bf16\ 64x128\ +linear\ +1\ +0\ +0\ +0 ]]
+    [[ "$output" =~ toy,toy\ +nccl/4\ +link\ +1\ +0\ +0\ +0 ]]
+    # drift is a fact of a run, and not compared
+    [[ "$output" == *"7 rows in both, 0 of them changed beyond noise; 0 only in A, 0 only in B" ]]
+}
+@test "blocks beside transfers, linear layers, channels: what changed" {
+    rows >a.jsonl
+    sed 's/"beside_ms":2.6/"beside_ms":3/; s/"transfer_beside_ms":0.15/"transfer_beside_ms":0.18/
+        s/"n_out":128,"time_ms":0.1,"p25_ms":0.099,"p75_ms":0.101/"n_out":128,"time_ms":0.08,"p25_ms":0.079,"p75_ms":0.081/
+        s/"channels":4,"bytes":4096,"time_ms":0.01/"channels":4,"bytes":4096,"time_ms":0.03/
+        s/"links":18/"links":4/; s/"13[.]0"/"13.1"/; s/1980/1900/; s/"last_ms":1.5/"last_ms":1.9/' a.jsonl >b.jsonl
+    differ 1 a.jsonl b.jsonl
+    [[ "$output" == *"toy way to toy: A nvlink by 18 links, B nvlink by 4 links"* ]]
+    [[ "$output" == *"toy cublas version: A 13.0, B 13.1"* ]]
+    [[ "$output" == *"sm_clock_mhz: A 1980, B 1900"* ]]
+    [[ "$output" =~ full\ beside\ nccl/4\ +4096\ +4096\ 131072\ +2\.60000\ +3\.00000\ +1\.1538 ]]
+    [[ "$output" =~ nccl/4\ beside\ full\ +4096\ +4096\ +65536\ +0\.15000\ +0\.18000\ +1\.2000 ]]
+    [[ "$output" =~ bf16\ 64x128\ +linear\ +64\ +0\.10000\ +0\.08000\ +0\.8000 ]]
+    [[ "$output" =~ nccl/4\ +link\ +4096\ +0\.01000\ +0\.03000\ +3\.0000 ]]
+    [[ "$output" == *"7 rows in both, 4 of them changed beyond noise; 0 only in A, 0 only in B" ]]
+    differ 1 a.jsonl b.jsonl --json
+    [[ "$output" == *'{"what":"link","device":"toy","limit":"","peer_device":"toy","peer_limit":"","transport":"nccl","channels":4,"bytes":4096,"a_ms":0.01,'* ]]
+    [[ "$output" == *'{"what":"interference","device":"toy","limit":"mps:50","provider":"cudnn",'*'"mask":"full","peer_device":"toy","peer_limit":"mps:10","transport":"nccl","channels":4,"q_len":4096,"kv_len":4096,"bytes":131072,"a_ms":2.6,'* ]]
+    [[ "$output" == *'{"what":"transfer","device":"toy",'*'"bytes":65536,"a_ms":0.15,'* ]]
+    [[ "$output" == *'{"what":"linear","device":"toy","limit":"","library":"cublas","dtype":"bf16","n_in":64,"n_out":128,"tokens":64,"a_ms":0.1,'* ]]
+}
+@test "channels that one file lacks are no match" {
+    rows >a.jsonl
+    sed 's/"channels":4,//' a.jsonl | sed 's/"bytes":4096,"time_ms":0.01/"bytes":8192,"time_ms":0.01/' >b.jsonl
+    differ 0 a.jsonl b.jsonl
+    [[ "$output" == *"3 rows in both, 0 of them changed beyond noise; 4 only in A, 4 only in B" ]]
 }
