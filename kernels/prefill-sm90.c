@@ -93,18 +93,13 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
     if (why) {
         snprintf(answer.reason, sizeof answer.reason, "%s", why);
     } else {
-        const hcp_sm90_tile tile =
-            hcp_cuda_prefill_sm90_tile(problem, sm_count_of(device));
+        const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(problem);
         answer.supported = 1;
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
                       HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
         answer.workspace_bytes = sizeof(int32_t); /* the tile counter */
-        /* At 128 lengths decide which of two, and rows of a profile that name different
-         * tiles would be taken for one kernel's: none is named. */
-        if (problem->head_dim != 128) {
-            answer.tile_q = tile.q;
-            answer.tile_kv = tile.kv;
-        }
+        answer.tile_q = tile.q;
+        answer.tile_kv = tile.kv;
     }
     *out = answer;
     return HCP_RC_OK;
@@ -188,7 +183,7 @@ static void schedule(hcp_sm90_prefill *job, int64_t head_dim, int32_t tile_q)
 static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
 {
     const hcp_attn_problem *p = &plan->problem;
-    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(p, plan->sm_count);
+    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(p);
     hcp_sm90_prefill job = {0};
     hcp_attn_args a;
     int rc = hcp_cuda_clamp_args(p, args, &a);
@@ -232,7 +227,7 @@ static void plan_destroy(hcp_attn_plan *plan)
 
 static int describe(const hcp_attn_plan *plan, char *text, size_t text_size)
 {
-    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&plan->problem, plan->sm_count);
+    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&plan->problem);
     snprintf(text, text_size, "wgmma, %d rows x %d keys a tile, %d SMs", (int)tile.q,
              (int)tile.kv, plan->sm_count);
     return HCP_RC_OK;

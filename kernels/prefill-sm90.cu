@@ -492,52 +492,35 @@ template <typename C> constexpr kernel entry_of()
 }
 
 /* What was the fastest of its head dim on an H200, full and causal, bf16, 32 heads and 8
- * KV heads of 16K tokens, in one process with the others. Relative to these, full: at 64
- * no turns -10 %, LAZY -6 %, two warpgroups -18 %; at 128 turns -2 %, turns and not LAZY
- * -8 %, turns and tiles of 64 keys -4 %, d128_short -5 % (causal -2 %), that without HELD
- * -10 %; at 256 (LAZY) 64 keys -13 %. HELD at 64 -4 %, three warpgroups at 128 -0.2 %, at
- * 256 +0.6 %: within the noise of clocks. */
+ * KV heads of 1K to 64K tokens, in one process with the others; one for all lengths, so
+ * that a profile and its plans know the tile. Relative to these at 16K, full: at 64 no
+ * turns -10 %, LAZY -6 %, HELD -4 %, two warpgroups -18 %; at 128 turns -1 %, not HELD
+ * -7 %, 160 keys and two buffers of Q -2 %, three warpgroups and 80 keys +3 % (causal 0),
+ * which lose 8 % at 4K and 30 % where 1K rows are 1.5 waves of 192; at 256 (LAZY) 64 keys
+ * -13 %, HELD +0.6 %, which is within the noise. */
 template <typename T> struct kernels {
     static constexpr kernel d64 = entry_of<config<T, 64, 128, 3, 1, 2, true, false>>();
-    static constexpr kernel d128 = entry_of<config<T, 128, 80, 3, 2, 2, false, true>>();
-    static constexpr kernel d128_short =
-        entry_of<config<T, 128, 176, 2, 1, 2, true, true, true>>();
+    static constexpr kernel d128 =
+        entry_of<config<T, 128, 176, 2, 1, 2, false, true, true>>();
     static constexpr kernel d256 = entry_of<config<T, 256, 80, 2, 1, 2, false, true>>();
 };
 
-/* Rows' worth of time that sms SMs need. Tiles alike come in waves, of which the last
- * one may be nearly empty; under a mask the short tiles at the end fill it. */
-int64_t row_time(const hcp_attn_problem *p, int tile_q, int64_t sms)
-{
-    const int64_t tiles = (p->q_len + tile_q - 1) / tile_q * p->batch * p->heads;
-    const bool masked = p->causal && p->diag < p->kv_len - 1;
-    const int64_t waves_tiles = (tiles + sms - 1) / sms * sms;
-    return (masked && tiles > sms ? tiles : waves_tiles) * tile_q;
-}
-
-/* At head dim 128 three warpgroups do 1.02 to 1.05 times as much as two, but their larger
- * tiles waste more: 1K queries of 32 heads are 1.5 waves of 192 rows or 1.9 of 128. */
-template <typename T> const kernel *choose(const hcp_attn_problem *p, int sms)
+template <typename T> const kernel *choose(const hcp_attn_problem *p)
 {
     using K = kernels<T>;
-    if (p->head_dim != 128)
-        return p->head_dim == 64 ? &K::d64 : &K::d256;
-    const bool large = row_time(p, K::d128.tile_q, sms) * 100 <=
-                       row_time(p, K::d128_short.tile_q, sms) * 103;
-    return large ? &K::d128 : &K::d128_short;
+    return p->head_dim == 64 ? &K::d64 : p->head_dim == 128 ? &K::d128 : &K::d256;
 }
 
-const kernel *choose(const hcp_attn_problem *p, int sms)
+const kernel *choose(const hcp_attn_problem *p)
 {
-    return p->dtype == HCP_BF16 ? choose<__nv_bfloat16>(p, sms) : choose<__half>(p, sms);
+    return p->dtype == HCP_BF16 ? choose<__nv_bfloat16>(p) : choose<__half>(p);
 }
 
 } // namespace
 
-extern "C" hcp_sm90_tile hcp_cuda_prefill_sm90_tile(const hcp_attn_problem *p,
-                                                    int sm_count)
+extern "C" hcp_sm90_tile hcp_cuda_prefill_sm90_tile(const hcp_attn_problem *p)
 {
-    const kernel *k = choose(p, sm_count);
+    const kernel *k = choose(p);
     return {k->tile_q, k->tile_kv};
 }
 
@@ -545,7 +528,7 @@ extern "C" int hcp_cuda_launch_prefill_sm90(const hcp_attn_problem *p,
                                             const hcp_sm90_prefill *job, int sm_count,
                                             void *stream_)
 {
-    const kernel *k = choose(p, sm_count);
+    const kernel *k = choose(p);
     cudaStream_t stream = (cudaStream_t)stream_;
     cudaError_t e = cudaFuncSetAttribute(
         k->entry, cudaFuncAttributeMaxDynamicSharedMemorySize, k->shared_bytes);

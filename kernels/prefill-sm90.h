@@ -32,12 +32,11 @@ typedef struct hcp_sm90_prefill {
     int32_t section; /* KV heads, of all batches in a row, that are worked on together */
 } hcp_sm90_prefill;
 
-/* Rows and keys of the tiles of the kernel that serves the problem on so many SMs: by
- * its head dim, and at 128 by how well the larger of two tiles fills the SMs. */
+/* Rows and keys of the tiles of the kernel that serves the problem: by its head dim. */
 typedef struct hcp_sm90_tile {
     int32_t q, kv;
 } hcp_sm90_tile;
-hcp_sm90_tile hcp_cuda_prefill_sm90_tile(const hcp_attn_problem *problem, int sm_count);
+hcp_sm90_tile hcp_cuda_prefill_sm90_tile(const hcp_attn_problem *problem);
 
 /* Zeroes the counter on stream and launches that kernel on at most sm_count blocks. There
  * is at least one tile. Returns a cudaError_t. */

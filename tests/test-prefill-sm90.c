@@ -199,13 +199,13 @@ static void test_takes(void **state)
             assert_int_equal(provider->query(&h200, &p, &s), HCP_RC_OK);
             assert_string_equal(s.reason, "");
             assert_int_equal(s.supported, 1);
-            const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&p, 132);
+            const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&p);
             assert_true(tile.q % 64 == 0 && tile.kv % 16 == 0);
             assert_true(tile.q > 0 && tile.q <= 256 && tile.kv > 0 &&
                         tile.kv <= 256); /* rows of a TMA box */
             /* One of two at 128, as lengths are: not told. */
-            assert_int_equal(s.tile_q, d == 128 ? 0 : tile.q);
-            assert_int_equal(s.tile_kv, d == 128 ? 0 : tile.kv);
+            assert_int_equal(s.tile_q, tile.q);
+            assert_int_equal(s.tile_kv, tile.kv);
             assert_true(s.workspace_bytes >= 4);
         }
     }
@@ -250,7 +250,7 @@ static void check_map(int i, const void *data, int64_t tokens, int64_t heads,
 static void test_maps_and_job(void **state)
 {
     hcp_attn_problem p = good();
-    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&p, 132);
+    const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(&p);
     (void)state;
     /* Token-major: heads of a token side by side, with a gap after them. */
     p.q_stride[2] = 28 * 128 + 8, p.q_stride[1] = 128, p.q_stride[0] = 2000 * 4000;
@@ -305,33 +305,33 @@ static void test_sections(void **state)
     hcp_provider_cuda_wgmma()->plan_destroy(plan);
 }
 
-static int64_t tile_q(int64_t q_len, int64_t kv_len, int causal, int sms)
+/* Profiles name one tile for a kernel: lengths, mask and SMs do not change it. */
+static void test_one_tile(void **state)
 {
-    hcp_attn_problem p = good();
-    p.batch = 1;
-    p.heads = 32;
-    p.kv_heads = 8;
-    p.q_len = q_len;
-    p.kv_len = kv_len;
-    p.causal = causal;
-    p.diag = 0;
-    hcp_problem_set_dense_strides(&p);
-    return hcp_cuda_prefill_sm90_tile(&p, sms).q;
-}
-
-/* The larger tile wherever it does not leave SMs idle in the last wave. */
-static void test_tile_choice(void **state)
-{
+    static const int64_t lens[] = {1, 677, 1024, 4096, 65536};
     (void)state;
-    assert_int_equal(tile_q(65536, 65536, 0, 132), 192);
-    assert_int_equal(tile_q(16384, 16384, 1, 132), 192);
-    assert_int_equal(tile_q(6016, 59520, 0, 132), 192);
-    assert_int_equal(tile_q(1024, 4096, 0, 132), 128); /* 1.5 waves or 1.9 */
-    assert_int_equal(tile_q(1024, 1024, 1, 132), 128);
-    assert_int_equal(tile_q(8192, 8192, 0, 12), 192);
-    assert_int_equal(tile_q(1, 65536, 0, 132), 128); /* one tile a head either way */
-    /* A mask that hides nothing is none. */
-    assert_int_equal(tile_q(1024, 1, 1, 132), tile_q(1024, 1, 0, 132));
+    for (int64_t dim = 64; dim <= 256; dim *= 2) {
+        hcp_attn_support first = {.size = sizeof first};
+        for (int i = 0; i < 2 * 5 * 5; i++) {
+            hcp_device_ref device = h200;
+            hcp_attn_support s = {.size = sizeof s};
+            hcp_attn_problem p = good();
+            p.head_dim = dim;
+            p.q_len = lens[i / 10];
+            p.kv_len = lens[i / 2 % 5];
+            p.causal = i % 2;
+            p.diag = 0;
+            hcp_problem_set_dense_strides(&p);
+            device.sm_count = i % 3 ? 132 : 12;
+            assert_int_equal(hcp_provider_cuda_wgmma()->query(&device, &p, &s),
+                             HCP_RC_OK);
+            assert_true(s.supported && s.tile_q > 0 && s.tile_kv > 0);
+            if (i == 0)
+                first = s;
+            assert_int_equal(s.tile_q, first.tile_q);
+            assert_int_equal(s.tile_kv, first.tile_kv);
+        }
+    }
 }
 
 static void test_short_runs(void **state)
@@ -424,7 +424,7 @@ int main(void)
         cmocka_unit_test_setup(test_takes, reset),
         cmocka_unit_test_setup(test_maps_and_job, reset),
         cmocka_unit_test_setup(test_sections, reset),
-        cmocka_unit_test_setup(test_tile_choice, reset),
+        cmocka_unit_test_setup(test_one_tile, reset),
         cmocka_unit_test_setup(test_short_runs, reset),
         cmocka_unit_test_setup(test_arguments, reset),
         cmocka_unit_test_setup(test_old_driver, reset),
