@@ -223,6 +223,11 @@ int hcp_check_utilisation(double tflops, double peak_tflops, const char *device,
 /* A median between its quartiles. */
 int hcp_check_measured(double p25_ms, double time_ms, double p75_ms, struct hcp_err *err);
 
+/* One point a size, ascending: the median of its times. *out malloc'ed. HCP_NO_ANSWER:
+ * fewer than two sizes. */
+int hcp_link_points(const int64_t *bytes, const double *time_ms, size_t n,
+                    struct hcp_link_point **out, size_t *sizes, struct hcp_err *err);
+
 /* Rows of run and device that a cell or bandwidth row belongs to; made if missing.
  * A run whose host, driver ... contradict the stored ones: HCP_FAILED. */
 int hcp_db_run_id(hcp_db *db, const char *uid, const char *host, const char *origin,

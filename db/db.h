@@ -338,6 +338,43 @@ int hcp_db_link_of(hcp_db *db, const char *transport, const char *device_a,
                    const char *limit_a, const char *device_b, const char *limit_b,
                    struct hcp_link_fit *out, struct hcp_err *err);
 
+/* The same for blocks of about `bytes`: the line through the sizes from a sixteenth to
+ * twice as many, for where the curve bends and steps one line through all is off by a third
+ * (nccl, an end of 12 SMs). Through all sizes where those are fewer than three. */
+int hcp_db_link_near(hcp_db *db, const char *transport, const char *device_a,
+                     const char *limit_a, const char *device_b, const char *limit_b,
+                     double bytes, struct hcp_link_fit *out, struct hcp_err *err);
+
+/* The same pair's curve as it was measured: of each size the median of its times, between
+ * two sizes a straight line, below the smallest its time, beyond the largest in
+ * proportion to the bytes. Only + - * / and comparisons decide. Held-out errors: each
+ * size but the smallest and the largest in turn from its neighbours, relative; in the
+ * median and the 90th percentile a size counts by the part of the logarithmic axis it
+ * stands for. (link-curve.c) */
+struct hcp_link_point {
+    double bytes, ms;
+};
+struct hcp_link_curve {
+    struct hcp_link_point *points; /* ascending; two or more */
+    size_t n;
+    double holdout_median, holdout_p90, holdout_max; /* NaN with fewer than three sizes */
+};
+/* HCP_NO_ANSWER: fewer than two sizes. Free with hcp_link_curve_free(). */
+int hcp_link_curve_make(const int64_t *bytes, const double *time_ms, size_t n,
+                        struct hcp_link_curve *out, struct hcp_err *err);
+void hcp_link_curve_free(struct hcp_link_curve *curve);
+double hcp_link_curve_ms(const struct hcp_link_curve *curve,
+                         double bytes); /* bytes > 0 */
+/* Held-out error of point i; NaN of the first and the last. */
+double hcp_link_curve_error(const struct hcp_link_curve *curve, size_t i);
+/* The size to be measured next: in the gap whose ends have the largest held-out errors,
+ * one above target among them. 0: none has, or such gaps are steps found to 10 %. */
+int64_t hcp_link_curve_next(const struct hcp_link_curve *curve, double target);
+/* As hcp_db_link_of. */
+int hcp_db_link_curve_of(hcp_db *db, const char *transport, const char *device_a,
+                         const char *limit_a, const char *device_b, const char *limit_b,
+                         struct hcp_link_curve *out, struct hcp_err *err);
+
 /* A ring that hcp-ring ran: what was planned, what was measured. */
 struct hcp_ring_rank_row {
     char device[64], limit[32], uuid[64], name[96], host[64];

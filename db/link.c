@@ -6,36 +6,9 @@
 #include <string.h>
 #include "db/db-internal.h"
 
-struct point {
-    double bytes, ms;
-};
-
-static int by_size(const void *a, const void *b)
-{
-    const struct point *x = a, *y = b;
-
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? -1 : 1;
-    return (x->ms > y->ms) - (x->ms < y->ms);
-}
-
-/* Sorts, and leaves one point a size: the median of its times. */
-static size_t one_a_size(struct point *p, size_t n)
-{
-    size_t sizes = 0;
-
-    qsort(p, n, sizeof *p, by_size);
-    for (size_t i = 0, j; i < n; i = j) {
-        for (j = i + 1; j < n && p[j].bytes == p[i].bytes; j++)
-            ;
-        p[sizes++] = (struct point){
-            p[i].bytes, (p[i + (j - i - 1) / 2].ms + p[i + (j - i) / 2].ms) / 2};
-    }
-    return sizes;
-}
-
 /* sum of ((a + b x - t) / t)^2 */
-static double loss(const struct point *p, size_t n, size_t out, double a, double b)
+static double loss(const struct hcp_link_point *p, size_t n, size_t out, double a,
+                   double b)
 {
     double sum = 0;
 
@@ -49,7 +22,7 @@ static double loss(const struct point *p, size_t n, size_t out, double a, double
 /* The a, b >= 0 that make loss() least over the points but number `out`. Weighted least
  * squares (weights 1/t^2) about the weighted means; if a coefficient comes out negative,
  * the answer is on the border: the better of a line through zero and a constant. */
-static void least_squares(const struct point *p, size_t n, size_t out, double *a,
+static void least_squares(const struct hcp_link_point *p, size_t n, size_t out, double *a,
                           double *b)
 {
     /* u = 1/t, v = x/t: what a and b are multiplied by in the sum. */
@@ -92,7 +65,7 @@ static int by_value(const void *a, const void *b)
 
 /* Relative errors of the inner sizes, each predicted from the others; *errors has room
  * for n. */
-static void hold_out(const struct point *p, size_t n, double *errors,
+static void hold_out(const struct hcp_link_point *p, size_t n, double *errors,
                      struct hcp_link_fit *out)
 {
     size_t m = n - 2;
@@ -111,26 +84,13 @@ int hcp_link_fit(const int64_t *bytes, const double *time_ms, size_t n,
                  struct hcp_link_fit *out, struct hcp_err *err)
 {
     struct hcp_link_fit fit = {.holdout_median = NAN, .holdout_max = NAN};
-    struct point *p = malloc((n + 1) * sizeof *p);
-    double *errors = malloc((n + 1) * sizeof *errors), a, b;
+    struct hcp_link_point *p = NULL;
+    double *errors = NULL, a, b;
     size_t sizes = 0;
-    int rc = p && errors ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+    int rc = hcp_link_points(bytes, time_ms, n, &p, &sizes, err);
 
-    for (size_t i = 0; !rc && i < n; i++) {
-        if (bytes[i] < 1 || !(time_ms[i] > 0) || isinf(time_ms[i]))
-            rc = hcp_fail(err, HCP_FAILED,
-                          "a transfer of %lld bytes in %g ms; both must be above zero",
-                          (long long)bytes[i], time_ms[i]);
-        else
-            p[i] = (struct point){(double)bytes[i], time_ms[i]};
-    }
-    if (!rc)
-        sizes = one_a_size(p, n);
-    if (!rc && sizes < 2)
-        rc = hcp_fail(err, HCP_NO_ANSWER,
-                      "transfers of %s do not tell latency from bandwidth; measure at "
-                      "least two sizes",
-                      sizes ? "one size" : "no size");
+    if (!rc && !(errors = malloc(sizes * sizeof *errors)))
+        rc = hcp_fail(err, HCP_FAILED, "out of memory");
     if (!rc) {
         least_squares(p, sizes, sizes, &a, &b);
         /* No time is longer for more bytes: latency alone was measured. */
@@ -191,32 +151,105 @@ static int collect(const struct hcp_link_row *row, void *ctx)
     return HCP_OK;
 }
 
+/* The pair's rows, into r. */
+static int rows_of(hcp_db *db, struct rows *r, struct hcp_err *err)
+{
+    const struct hcp_filter filter = {
+        .device = r->device[0], .limit = r->limit[0], .limit_set = 1};
+
+    r->err = err;
+    return hcp_db_each_link(db, &filter, collect, r, err);
+}
+
+/* What to do where there is no answer. */
+static int no_link(const hcp_db *db, const struct rows *r, int rc,
+                   const struct hcp_err *why, struct hcp_err *err)
+{
+    char ends[256];
+
+    snprintf(ends, sizeof ends, "%s%s%s,%s%s%s", r->device[0], *r->limit[0] ? "@" : "",
+             r->limit[0], r->device[1], *r->limit[1] ? "@" : "", r->limit[1]);
+    return hcp_fail(err, rc,
+                    "link %s by %s %s%s in '%s'; where these devices are, measure it "
+                    "with 'hcp-profile link --db %s --limits %s/%s --transport %s'",
+                    ends, r->transport, r->n ? "has no fit: " : "was never measured",
+                    r->n ? why->text : "", db->path, db->path,
+                    *r->limit[0] ? r->limit[0] : "none",
+                    *r->limit[1] ? r->limit[1] : "none", r->transport);
+}
+
 int hcp_db_link_of(hcp_db *db, const char *transport, const char *device_a,
                    const char *limit_a, const char *device_b, const char *limit_b,
                    struct hcp_link_fit *out, struct hcp_err *err)
 {
-    const struct hcp_filter filter = {
-        .device = device_a, .limit = limit_a, .limit_set = 1};
     struct rows r = {.transport = transport,
                      .device = {device_a, device_b},
-                     .limit = {limit_a, limit_b},
-                     .err = err};
+                     .limit = {limit_a, limit_b}};
     struct hcp_err why = {0};
-    char ends[256];
-    int rc = hcp_db_each_link(db, &filter, collect, &r, err);
+    int rc = rows_of(db, &r, err);
 
     if (!rc)
         rc = hcp_link_fit(r.bytes, r.ms, r.n, out, &why);
-    snprintf(ends, sizeof ends, "%s%s%s,%s%s%s", device_a, *limit_a ? "@" : "", limit_a,
-             device_b, *limit_b ? "@" : "", limit_b);
     if (rc && why.code)
-        rc =
-            hcp_fail(err, rc,
-                     "link %s by %s %s%s in '%s'; where these devices are, measure it "
-                     "with 'hcp-profile link --db %s --limits %s/%s --transport %s'",
-                     ends, transport, r.n ? "has no fit: " : "was never measured",
-                     r.n ? why.text : "", db->path, db->path, *limit_a ? limit_a : "none",
-                     *limit_b ? limit_b : "none", transport);
+        rc = no_link(db, &r, rc, &why, err);
+    free(r.bytes);
+    free(r.ms);
+    return rc;
+}
+
+/* Sizes that a line for blocks about `bytes` rests on, kept in place; their number of
+ * rows. */
+static size_t near_rows(int64_t *bytes, double *ms, size_t n, double about)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if ((double)bytes[i] * 16 >= about && (double)bytes[i] <= 2 * about) {
+            bytes[kept] = bytes[i];
+            ms[kept++] = ms[i];
+        }
+    return kept;
+}
+
+int hcp_db_link_near(hcp_db *db, const char *transport, const char *device_a,
+                     const char *limit_a, const char *device_b, const char *limit_b,
+                     double bytes, struct hcp_link_fit *out, struct hcp_err *err)
+{
+    struct rows r = {.transport = transport,
+                     .device = {device_a, device_b},
+                     .limit = {limit_a, limit_b}};
+    struct hcp_err why = {0}, few;
+    struct hcp_link_fit near;
+    int rc = rows_of(db, &r, err);
+
+    if (!rc)
+        rc = hcp_link_fit(r.bytes, r.ms, r.n, out, &why);
+    if (!rc) {
+        size_t kept = near_rows(r.bytes, r.ms, r.n, bytes);
+        if (!hcp_link_fit(r.bytes, r.ms, kept, &near, &few) && near.sizes > 2)
+            *out = near;
+    }
+    if (rc && why.code)
+        rc = no_link(db, &r, rc, &why, err);
+    free(r.bytes);
+    free(r.ms);
+    return rc;
+}
+
+int hcp_db_link_curve_of(hcp_db *db, const char *transport, const char *device_a,
+                         const char *limit_a, const char *device_b, const char *limit_b,
+                         struct hcp_link_curve *out, struct hcp_err *err)
+{
+    struct rows r = {.transport = transport,
+                     .device = {device_a, device_b},
+                     .limit = {limit_a, limit_b}};
+    struct hcp_err why = {0};
+    int rc = rows_of(db, &r, err);
+
+    if (!rc)
+        rc = hcp_link_curve_make(r.bytes, r.ms, r.n, out, &why);
+    if (rc && why.code)
+        rc = no_link(db, &r, rc, &why, err);
     free(r.bytes);
     free(r.ms);
     return rc;

@@ -23,7 +23,7 @@ sources="$sources $top_srcdir/kernels/geometry.c"
 for f in "$top_srcdir"/fit/model*.c "$top_srcdir"/db/db-*.c; do
     sources="$sources $f"
 done
-for f in error parse columns peak cell check rows link merge; do
+for f in error parse columns peak cell check rows rows-db link link-curve merge; do
     sources="$sources $top_srcdir/db/$f.c"
 done
 flags="-std=gnu17 -D_GNU_SOURCE -ffp-contract=off -w -I$top_srcdir -I$top_builddir"

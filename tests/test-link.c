@@ -173,6 +173,106 @@ static void degenerate(void **state)
     assert_int_equal(hcp_link_fit(sizes, times, 5, &f, &err), HCP_FAILED);
 }
 
+/* A machine with a floor of latency, a ramp, and a step down at 40 MiB, where more
+ * channels are taken; ms. */
+static double machine(int64_t bytes)
+{
+    double x = (double)bytes;
+
+    return 0.018 + 0.01 * x / (x + 2e5) + x / (bytes > (40 << 20) ? 130e6 : 65e6);
+}
+
+/* Between, below and beyond the sizes; the same whatever the order of the rows. */
+static void curve_values(void **state)
+{
+    const int64_t bytes[] = {400, 100, 200, 200, 200}, two[] = {7, 7};
+    const double ms[] = {8, 1, 2, 99, 3}, same[] = {1, 2};
+    struct hcp_link_curve c;
+
+    (void)state;
+    assert_int_equal(hcp_link_curve_make(bytes, ms, 5, &c, &err), HCP_OK);
+    assert_int_equal(c.n, 3);
+    assert_true(hcp_link_curve_ms(&c, 1) == 1 && hcp_link_curve_ms(&c, 100) == 1);
+    assert_true(hcp_link_curve_ms(&c, 200) == 3);
+    assert_true(hcp_link_curve_ms(&c, 150) == 2);
+    assert_true(hcp_link_curve_ms(&c, 250) == 4.25);
+    assert_true(hcp_link_curve_ms(&c, 400) == 8 && hcp_link_curve_ms(&c, 800) == 16);
+    /* The one inner size from the other two: 1 + 7 / 3 for 3. */
+    assert_true(near(c.holdout_median, 1. / 9, 1e-12));
+    assert_true(c.holdout_p90 == c.holdout_median && c.holdout_max == c.holdout_p90);
+    assert_true(isnan(hcp_link_curve_error(&c, 0)) && isnan(hcp_link_curve_error(&c, 2)));
+    hcp_link_curve_free(&c);
+    assert_int_equal(hcp_link_curve_make(bytes, ms, 2, &c, &err), HCP_OK);
+    assert_true(isnan(c.holdout_median) && isnan(c.holdout_p90) && isnan(c.holdout_max));
+    assert_int_equal(hcp_link_curve_next(&c, 0.01), 0);
+    hcp_link_curve_free(&c);
+    assert_int_equal(hcp_link_curve_make(two, same, 2, &c, &err), HCP_NO_ANSWER);
+}
+
+/* No error is of a prediction that has seen its own size. Four wrong sizes that crowd
+ * within 4 % stand for the axis about them, not for four sizes of sixteen. */
+static void curve_held_out(void **state)
+{
+    int64_t bytes[18], size = 1;
+    double ms[18] = {0};
+    struct hcp_link_curve c;
+    size_t n = 0;
+
+    (void)state;
+    for (int i = 0; i <= 13; i++, size *= 10) {
+        bytes[n++] = size;
+        for (int k = 1; i == 5 && k <= 4; k++)
+            bytes[n++] = size + k * size / 100;
+    }
+    for (size_t i = 0; i < n; i++)
+        ms[i] = (double)bytes[i] * (bytes[i] > 100000 && bytes[i] < 105000 ? 1.5 : 1);
+    assert_int_equal(hcp_link_curve_make(bytes, ms, n, &c, &err), HCP_OK);
+    assert_int_equal(c.n, 18);
+    for (size_t i = 1; i + 1 < n; i++) {
+        double x =
+            (double)(bytes[i] - bytes[i - 1]) / (double)(bytes[i + 1] - bytes[i - 1]);
+        double e = fabs(ms[i - 1] + x * (ms[i + 1] - ms[i - 1]) - ms[i]) / ms[i];
+        assert_true(near(hcp_link_curve_error(&c, i), e, 1e-9) || e < 1e-9);
+        assert_true(c.holdout_max >= e * (1 - 1e-9));
+    }
+    assert_true(c.holdout_max > 0.3 && c.holdout_p90 < 0.06);
+    hcp_link_curve_free(&c);
+}
+
+/* From nine sizes on: where the error is largest, until nothing but the step is above
+ * 10 %, and that is found to 10 %; then sizes that were never measured come out. */
+static void curve_grows(void **state)
+{
+    int64_t bytes[64];
+    double ms[64], within = 0, far = 0;
+    size_t n = 0, start;
+    struct hcp_link_curve c = {NULL, 0, NAN, NAN, NAN};
+
+    (void)state;
+    for (int64_t b = 4096; b <= 1 << 29; b *= 4)
+        bytes[n++] = b;
+    bytes[n++] = 1 << 29;
+    start = n;
+    for (size_t i = 0; i < n; i++)
+        ms[i] = machine(bytes[i]);
+    for (int64_t next = 1; next && n < 64;) {
+        hcp_link_curve_free(&c);
+        assert_int_equal(hcp_link_curve_make(bytes, ms, n, &c, &err), HCP_OK);
+        next = hcp_link_curve_next(&c, 0.1);
+        bytes[n] = next;
+        ms[n++] = machine(next);
+    }
+    assert_true(n > start && n <= 24);
+    assert_true(c.holdout_p90 <= 0.1);
+    for (int64_t b = 4096; b < 1 << 29; b += b / 16) {
+        double e = fabs(hcp_link_curve_ms(&c, (double)b) / machine(b) - 1);
+        within += e <= 0.1;
+        far += e > 0.1 && (b < 36 << 20 || b > 44 << 20);
+    }
+    assert_true(within > 180 && far == 0);
+    hcp_link_curve_free(&c);
+}
+
 static void store(const char *uid, const char *limit_a, const char *limit_b,
                   int64_t bytes, double ms)
 {
@@ -195,6 +295,7 @@ static void store(const char *uid, const char *limit_a, const char *limit_b,
 /* Rows of several runs of one pair, in either order; another limit is another pair. */
 static void of_pair(void **state)
 {
+    struct hcp_link_curve c;
     struct hcp_link_fit f, g;
 
     (void)state;
@@ -213,6 +314,16 @@ static void of_pair(void **state)
     assert_int_equal(hcp_db_link_of(db, "mpi", "gpu-y", "mps:50", "gpu-x", "", &g, &err),
                      HCP_OK);
     assert_true(g.alpha_us == f.alpha_us && g.gbps == f.gbps);
+    assert_int_equal(
+        hcp_db_link_curve_of(db, "mpi", "gpu-y", "mps:50", "gpu-x", "", &c, &err),
+        HCP_OK);
+    assert_int_equal(c.n, N);
+    assert_true(hcp_link_curve_ms(&c, (double)sizes[4]) == times[4]);
+    hcp_link_curve_free(&c);
+    assert_int_equal(
+        hcp_db_link_curve_of(db, "nccl", "gpu-y", "mps:50", "gpu-x", "", &c, &err),
+        HCP_NO_ANSWER);
+    assert_non_null(strstr(err.text, "was never measured"));
     assert_int_equal(hcp_db_link_of(db, "nccl", "gpu-x", "", "gpu-y", "mps:50", &g, &err),
                      HCP_NO_ANSWER);
     if (!strstr(err.text, "link gpu-x,gpu-y@mps:50 by nccl was never measured") ||
@@ -229,10 +340,46 @@ static void of_pair(void **state)
         fail_msg("%s", err.text);
 }
 
+/* Slow up to 16 MiB, fast beyond: each part has its own line, which a line through all
+ * misses. */
+static void near_a_size(void **state)
+{
+    struct hcp_link_fit all, f;
+
+    (void)state;
+    for (int64_t b = 4096; b <= 1 << 30; b *= 2)
+        store("one", "", "mps:10", b, 0.02 + (double)b / (b > 16 << 20 ? 200e6 : 50e6));
+    assert_int_equal(
+        hcp_db_link_of(db, "mpi", "gpu-x", "", "gpu-y", "mps:10", &all, &err), HCP_OK);
+    assert_true(all.gbps > 60 && all.gbps < 190);
+    assert_int_equal(
+        hcp_db_link_near(db, "mpi", "gpu-y", "mps:10", "gpu-x", "", 8 << 20, &f, &err),
+        HCP_OK);
+    assert_true(near(f.gbps, 50, 1e-6) && near(f.alpha_us, 20, 1e-6));
+    assert_int_equal(f.sizes, 6); /* half a MiB to 16 MiB */
+    assert_int_equal(
+        hcp_db_link_near(db, "mpi", "gpu-x", "", "gpu-y", "mps:10", 512 << 20, &f, &err),
+        HCP_OK);
+    assert_true(near(f.gbps, 200, 1e-6) && near(f.alpha_us, 20, 1e-4));
+    /* Too few sizes are about that; none is. */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hcp_db_link_near(db, "mpi", "gpu-x", "", "gpu-y", "mps:10",
+                                          i ? 1e15 : 4096, &f, &err),
+                         HCP_OK);
+        assert_true(f.gbps == all.gbps && f.alpha_us == all.alpha_us);
+    }
+    assert_int_equal(hcp_db_link_near(db, "mpi", "gpu-x", "mps:70", "gpu-y", "mps:10",
+                                      8 << 20, &f, &err),
+                     HCP_NO_ANSWER);
+    assert_non_null(strstr(err.text, "was never measured"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(planted), TEST(least), TEST(borders), TEST(degenerate), TEST(of_pair),
+        TEST(planted),        TEST(least),       TEST(borders),
+        TEST(degenerate),     TEST(of_pair),     TEST(curve_values),
+        TEST(curve_held_out), TEST(curve_grows), TEST(near_a_size),
     };
 
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
