@@ -216,12 +216,14 @@ static int pair_seen(const hcp_rank *ranks, size_t n, size_t r)
 }
 
 /* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
- * to pass an even share's KV on; what the command line gave stays. */
+ * to pass an even share's KV on, in pieces, from the sizes about such a piece; what the
+ * command line gave stays. */
 static int measured_link(const struct plan_args *args, const hcp_shape *shape,
-                         const hcp_rank *ranks, size_t n, int64_t seq_len,
+                         const hcp_rank *ranks, size_t n, int64_t seq_len, int32_t pieces,
                          double *alpha_us, double *gbps, struct hcp_err *err)
 {
-    double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n, longest = -1;
+    double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
+    double longest = -1;
     hcp_db *db;
     int rc = hcp_db_open(hcp_db_default_path(args->db), HCP_DB_READ, &db, err);
 
@@ -234,8 +236,8 @@ static int measured_link(const struct plan_args *args, const hcp_shape *shape,
 
         if (pair_seen(ranks, n, r))
             continue;
-        rc = hcp_db_link_of(db, args->link, a->device, a->limit, b->device, b->limit,
-                            &fit, err);
+        rc = hcp_db_link_near(db, args->link, a->device, a->limit, b->device, b->limit,
+                              bytes, &fit, err);
         if (rc)
             break;
         us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
@@ -281,7 +283,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
         rc = bind(args, &shape, ranks, n, args->provider, s, err);
     if (rc == HCP_OK && args->link)
         rc = measured_link(args, &shape, ranks, n, args->question.seq_len,
-                           &args->question.link_alpha_us, &args->question.link_gbps, err);
+                           args->question.sub_blocks, &args->question.link_alpha_us,
+                           &args->question.link_gbps, err);
     free(ranks);
     return rc;
 }
@@ -306,7 +309,7 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
     if (rc == HCP_OK && args->link)
         rc = measured_link(args, &plan->shape, ranks, plan->n_ranks, plan->seq_len,
-                           &plan->link_alpha_us, &plan->link_gbps, err);
+                           plan->sub_blocks, &plan->link_alpha_us, &plan->link_gbps, err);
     free(ranks);
     if (rc == HCP_OK)
         s->plan = *plan;
