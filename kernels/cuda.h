@@ -59,6 +59,23 @@ int hcp_cuda_merge_many(float *o, float *lse, const float *const *parts,
                         const float *const *lse_parts, int64_t n, int64_t rows,
                         int64_t head_dim, void *stream);
 
+/* ---- memory of another process's GPU in the same host ---- */
+
+enum { HCP_CUDA_IPC_BYTES = 64 };
+
+/* What another process needs to open memory (the start of one allocation of the selected
+ * GPU). hcp_rc. */
+int hcp_cuda_ipc_export(void *memory, unsigned char handle[HCP_CUDA_IPC_BYTES]);
+/* That memory in this process's address space, whether or not its GPU is visible here;
+ * peer access between the two GPUs is turned on. hcp_rc; a failure's text says what
+ * stands in the way. */
+int hcp_cuda_ipc_open(const unsigned char handle[HCP_CUDA_IPC_BYTES], void **out);
+/* To be called before the owner frees it; accepts NULL. */
+void hcp_cuda_ipc_close(void *memory);
+/* Between memory of two GPUs (from hcp_cuda_ipc_open()) by a copy engine; asynchronous on
+ * stream. hcp_rc. */
+int hcp_cuda_peer_copy(void *dst, const void *src, int64_t bytes, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

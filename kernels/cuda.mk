@@ -4,7 +4,8 @@
 if HAVE_CUDA
 noinst_LIBRARIES += kernels/libhcpcuda.a
 kernels_libhcpcuda_a_SOURCES = \
-	kernels/cuda.h kernels/cuda-internal.h kernels/cuda-device.c kernels/runtime-cuda.c \
+	kernels/cuda.h kernels/cuda-internal.h kernels/cuda-device.c kernels/cuda-ipc.c \
+	kernels/runtime-cuda.c \
 	kernels/cuda-shape.c kernels/cuda-shape.h \
 	kernels/prefill-sm90.c kernels/prefill-sm90.h kernels/prefill-sm90.cu \
 	kernels/sm90-ptx.cuh kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh \

@@ -69,6 +69,11 @@ profiler_libhcptransport_la_SOURCES = profiler/transport.h profiler/transport.c 
 	profiler/transport-mpi-pass.c
 profiler_libhcptransport_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 profiler_libhcptransport_la_LIBADD = db/libhcpdb.la kernels/libhcpkernels.la $(MPI_LIBS) -lpthread
+if HAVE_CUDA
+profiler_libhcptransport_la_SOURCES += profiler/transport-copy.c
+else
+EXTRA_DIST += profiler/transport-copy.c
+endif
 if HAVE_NCCL
 profiler_libhcptransport_la_SOURCES += profiler/transport-nccl.c \
 	profiler/transport-nccl-link.c profiler/transport-nccl.h profiler/nccl-api.c \

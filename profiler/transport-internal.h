@@ -40,7 +40,7 @@ struct hcp_transport {
     int rank, size, before, after;     /* in comm */
     int name, name_before, name_after; /* in MPI_COMM_WORLD: what messages say */
     const hcp_runtime *runtime;
-    int32_t ordinal, sm_count;
+    int32_t ordinal, sm_count, channels;
     double timeout_s;
     char version[64];
     /* The pass: kept from one to the next, so that a pass allocates nothing new. */
@@ -53,6 +53,7 @@ struct hcp_transport {
 
 extern const struct transport_ops hcp_transport_mpi_ops;
 extern const struct transport_ops hcp_transport_nccl_ops;
+extern const struct transport_ops hcp_transport_copy_ops;
 
 /* Collective over t->comm: HCP_OK if rc is on every rank, otherwise a failure everywhere,
  * with the text of the lowest rank that failed. */

@@ -21,7 +21,7 @@ enum { MAX_BLOCKS = 16, WARM_UP_BYTES = 64 };
 /* What ranks tell each other. */
 struct card {
     char uuid[48];
-    int name, version, max_blocks;
+    int name, version, max_blocks, channels, sm_count;
     ncclUniqueId id; /* of the edge to the rank after */
 };
 
@@ -103,7 +103,7 @@ static int connect_link(struct connecting *c, struct nccl_link *l, void *data,
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
-    config.minCTAs = 1;
+    config.minCTAs = l->exact ? l->max_blocks : 1;
     config.maxCTAs = l->max_blocks; /* NCCL_MAX_CTAS has the last word */
     /* Blocks that need not lie together find room among those of a kernel that computes,
      * also on the few and scattered SMs of a limit. */
@@ -219,16 +219,23 @@ static int start(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link *fi
                  second, err);
 }
 
+/* The largest power of two up to n >= 1. */
+static int largest_power(int n)
+{
+    int p = 1;
+    while (2 * p <= n)
+        p *= 2;
+    return p;
+}
+
 /* A third of the SMs at most for each direction: both kernels always find room. Fewer
  * would leave more to computing, but a link of few SMs is slow (about 33 GB/s each on an
  * H200) and then holds them for longer. NCCL uses a power of two of channels between two
  * ranks. */
 static int max_blocks(int32_t sm_count)
 {
-    int n = 1;
-    while (n < MAX_BLOCKS && 2 * n <= sm_count / 3)
-        n *= 2;
-    return n;
+    int n = largest_power(sm_count >= 3 ? sm_count / 3 : 1);
+    return n < MAX_BLOCKS ? n : MAX_BLOCKS;
 }
 
 static int write_card(hcp_transport *t, const hcp_nccl_api *api, struct card *card,
@@ -243,7 +250,9 @@ static int write_card(hcp_transport *t, const hcp_nccl_api *api, struct card *ca
         return hcp_fail(err, HCP_FAILED, "nccl transport: %s", why);
     memcpy(card->uuid, info.uuid, sizeof card->uuid);
     card->version = api->version;
-    card->max_blocks = max_blocks(t->sm_count > 0 ? t->sm_count : info.sm_count);
+    card->channels = t->channels;
+    card->sm_count = t->sm_count > 0 ? t->sm_count : info.sm_count;
+    card->max_blocks = t->channels > 0 ? t->channels : max_blocks(card->sm_count);
     ncclResult_t rc = t->size > 1 ? api->get_unique_id(&card->id) : ncclSuccess;
     if (rc != ncclSuccess)
         return hcp_fail(err, HCP_FAILED, "NCCL %s: %s", api->version_text,
@@ -262,6 +271,20 @@ static int compare(const struct card *cards, int n, struct hcp_err *err)
                     "NCCL takes one rank a GPU: ranks %d and %d share %s; use "
                     "--transport mpi",
                     cards[i].name, cards[j].name, cards[i].uuid);
+    for (int i = 0; i < n; i++) {
+        if (cards[i].channels != cards[0].channels)
+            return hcp_fail(
+                err, HCP_FAILED, "rank %d asks for %d NCCL channels, rank %d for %d",
+                cards[0].name, cards[0].channels, cards[i].name, cards[i].channels);
+        /* Kernels of both directions must fit side by side, or they wait for each other
+         * through the other end for ever. */
+        if (2 * cards[i].channels > cards[i].sm_count)
+            return hcp_fail(err, HCP_FAILED,
+                            "%d NCCL channels each way take %d blocks, rank %d has %d "
+                            "SMs; at most %d channels fit",
+                            cards[i].channels, 2 * cards[i].channels, cards[i].name,
+                            cards[i].sm_count, largest_power(cards[i].sm_count / 2));
+    }
     for (int i = 1; i < n; i++)
         if (cards[i].version != cards[0].version)
             return hcp_fail(
@@ -305,6 +328,7 @@ int hcp_nccl_connect(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link
         out->peer = 1;
         out->peer_name = t->name_after;
         out->id = mine.id;
+        in->exact = out->exact = mine.channels > 0;
         in->max_blocks =
             mine.max_blocks < before->max_blocks ? mine.max_blocks : before->max_blocks;
         out->max_blocks =

@@ -20,6 +20,7 @@ struct nccl_link {
     int peer;       /* of comm */
     int peer_name;  /* rank in MPI_COMM_WORLD */
     int max_blocks; /* SMs that its kernels take; both ends say the same */
+    int exact;      /* so many, not up to so many */
     ncclUniqueId id;
 };
 

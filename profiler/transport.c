@@ -70,7 +70,16 @@ static int find_ops(const char *name, const struct transport_ops **out,
                         "this build has no NCCL (configure --with-nccl); use mpi");
 #endif
     }
-    return hcp_fail(err, HCP_FAILED, "unknown transport '%s'; there are mpi and nccl",
+    if (name && strcmp(name, "copy") == 0) {
+#ifdef HAVE_CUDA
+        *out = &hcp_transport_copy_ops;
+        return HCP_OK;
+#else
+        return hcp_fail(err, HCP_FAILED,
+                        "this build has no CUDA (configure --with-cuda); use mpi");
+#endif
+    }
+    return hcp_fail(err, HCP_FAILED, "unknown transport '%s'; there are mpi, nccl, copy",
                     name ? name : "");
 }
 
@@ -84,6 +93,17 @@ static int check_config(const struct hcp_transport_config *c, struct hcp_err *er
     if (strcmp(c->name, "nccl") == 0 && c->runtime->kind != HCP_DEVICE_CUDA)
         return hcp_fail(err, HCP_FAILED,
                         "nccl moves data between GPUs; use mpi between CPU ranks");
+    if (strcmp(c->name, "copy") == 0 && c->runtime->kind != HCP_DEVICE_CUDA)
+        return hcp_fail(err, HCP_FAILED,
+                        "copy engines move data between GPUs; use mpi between CPU ranks");
+    if (c->channels < 0 || c->channels > 32 || (c->channels & (c->channels - 1)) != 0)
+        return hcp_fail(err, HCP_FAILED,
+                        "%d channels: NCCL takes a power of two, up to 32, for each "
+                        "neighbour",
+                        c->channels);
+    if (c->channels != 0 && strcmp(c->name, "nccl") != 0)
+        return hcp_fail(err, HCP_FAILED, "transport %s has no channels; nccl does",
+                        c->name);
     return HCP_OK;
 }
 
@@ -142,6 +162,7 @@ int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport 
     t->runtime = config->runtime;
     t->ordinal = config->ordinal;
     t->sm_count = config->sm_count;
+    t->channels = config->channels;
     t->timeout_s = config->timeout_s;
     name_ranks(t);
     rc = hcp_transport_agree(t, rc, err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * KV blocks between neighbours of a ring: MPI between any two processes, NCCL between
- * GPUs. The executor runs on it, and hcp-profile link measures it: the same code. Only
- * programs that link MPI see this header.
+ * GPUs. The executor runs on it, and hcp-profile link measures it: the same code. A third
+ * one, "copy", is for measuring only: copy engines between two GPUs of one host
+ * (transport-copy.c says what a pass may be). Only programs that link MPI see this header.
  *
  * One pass of a rank moves blocks 0 .. n_steps - 1 in order. A block is received into a
  * buffer, computed, and passed on; transfers start as soon as their block is there and
@@ -32,12 +33,14 @@
 typedef struct hcp_transport hcp_transport;
 
 struct hcp_transport_config {
-    const char *name;    /* "mpi" or "nccl" */
+    const char *name;    /* "mpi", "nccl" or "copy" */
     MPI_Comm comm;       /* of the ring's ranks, in ring order, the caller's to free */
     const hcp_runtime *runtime; /* where the buffers are; nccl: CUDA only. mpi stages
                                    device memory through the host */
     int32_t ordinal;     /* of the device in runtime, already selected by the caller */
     int32_t sm_count;    /* SMs this process can use: bounds NCCL's blocks; 0 unknown */
+    int32_t channels;    /* nccl: so many for each direction, a power of two, each a block
+                            of its kernel; 0: NCCL's choice, up to a third of the SMs */
     double timeout_s;    /* longest wait for a neighbour */
 };
 
@@ -74,8 +77,8 @@ int hcp_transport_prepare(struct hcp_err *err);
 /* Collective over comm. HCP_FAILED: a library that is missing, two ranks on one GPU ... */
 int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport **out,
                        struct hcp_err *err);
-const char *hcp_transport_name(const hcp_transport *t); /* "mpi", "nccl" */
-/* Version of the library that moves the data: "2.28.9", "Open MPI 4.1.4". */
+const char *hcp_transport_name(const hcp_transport *t); /* "mpi", "nccl", "copy" */
+/* Version of the library that moves the data: "2.28.9", "Open MPI 4.1.4", "CUDA 13.0". */
 const char *hcp_transport_version(const hcp_transport *t);
 /* 1: calls queue work on streams; 0: wait() blocks the host. */
 int hcp_transport_queues(const hcp_transport *t);
@@ -108,7 +111,8 @@ int hcp_transport_check(hcp_transport *t, struct hcp_err *err);
 /* Gives up from another thread: waits return, NCCL communicators are aborted. Only
  * hcp_transport_close() may follow. */
 void hcp_transport_cancel(hcp_transport *t);
-/* Collective after a good pass; local after a failure. Accepts NULL. */
+/* Collective after a good pass; local after a failure. copy: before the blocks that were
+ * sent are released. Accepts NULL. */
 void hcp_transport_close(hcp_transport *t);
 
 #endif

@@ -14,7 +14,8 @@ struct fake_stream {
     void (*call)(fake_stream *stream, void (*fn)(void *arg), void *arg);
 };
 
-/* A runtime of kind CUDA. Its memory is the host's, NaN until written. There are
+/* A runtime of kind CUDA. Its memory is the host's, NaN until written; $FAKE_GPU_SHARED:
+ * other processes can open it as they would a GPU's (hcp_cuda_ipc_open). There are
  * $FAKE_GPU_QUEUES hardware queues ($CUDA_DEVICE_MAX_CONNECTIONS without it), which
  * streams share in the order of their making; neither set, or 0: one a stream. */
 const hcp_runtime *fake_gpu_runtime(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Both transports between GPUs, one rank a GPU: starts mpirun itself with as many ranks
- * as there are GPUs unless a launcher has done so.
+ * All transports between GPUs (copy: between two), one rank a GPU: starts mpirun itself
+ * with as many ranks as there are GPUs unless a launcher has done so.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +70,11 @@ int main(int argc, char **argv)
     transport_cases_silent(&w);
     transport_cases_untaken(&w, 256 << 20); /* NCCL keeps 4 MiB a channel */
     transport_cases_cancel(&w);
+    if (size == 2) {
+        w.name = "copy";
+        transport_cases_copies(&w, 60);
+        transport_cases_shared(&w, 0);
+    }
     int status = transport_cases_done(&w);
     MPI_Finalize();
     return status;

@@ -2,8 +2,8 @@
  *
  * The transports without a GPU; ring-transport.sh runs this under mpirun. "cpu": mpi
  * between CPU ranks. On the streams of fake-gpu: "staged", mpi with copies to and from
- * the host, and "nccl" with fake-nccl.
- * Usage: ring-transport-test cpu|staged|nccl CASE [PASSES]
+ * the host, "nccl" with fake-nccl, and "copy".
+ * Usage: ring-transport-test cpu|staged|nccl|copy CASE [PASSES]
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -22,6 +22,12 @@ static void mismatch(const struct transport_world *w)
     transport_cases_mismatch(w, 3 << 20, -5);
     transport_cases_mismatch(w, 3 << 20, 1 << 20);
     transport_cases_mismatch(w, 3 << 20, -(2 << 20));
+}
+
+/* A length that is not the one expected; whole messages more or less do not exist. */
+static void length(const struct transport_world *w)
+{
+    transport_cases_mismatch(w, 100, 1);
 }
 
 static void untaken(const struct transport_world *w)
@@ -46,6 +52,8 @@ int main(int argc, char **argv)
         {"cancel", transport_cases_cancel},
         {"refused", transport_cases_refused},
         {"mismatch", mismatch},
+        {"length", length},
+        {"channels", transport_cases_channels},
         {"shared", shared},
     };
     struct transport_world w = {.comm = MPI_COMM_WORLD};
@@ -54,10 +62,14 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(w.comm, &w.rank);
     MPI_Comm_size(w.comm, &w.size);
-    w.name = strcmp(where, "nccl") == 0 ? "nccl" : "mpi";
+    w.name = strcmp(where, "nccl") == 0   ? "nccl"
+             : strcmp(where, "copy") == 0 ? "copy"
+                                          : "mpi";
     w.runtime = strcmp(where, "cpu") == 0 ? hcp_runtime_cpu() : fake_gpu_runtime();
     w.ordinal = strcmp(where, "cpu") == 0 ? 0 : w.rank;
-    if (found)
+    if (found && strcmp(where, "copy") == 0)
+        transport_cases_copies(&w, argc > 3 ? atoi(argv[3]) : 10);
+    else if (found)
         transport_cases_passes(&w, argc > 3 ? atoi(argv[3]) : 10);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (strcmp(what, cases[i].name) == 0) {

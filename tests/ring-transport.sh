@@ -25,6 +25,17 @@ run 3 cpu mismatch
 [ -z "$HCP_TEST_HUGE" ] || run 2 cpu huge
 run 2 staged passes "$(scaled 30)"
 run 4 staged passes "$(scaled 20)"
+if grep -q '^#define HAVE_CUDA' "${top_builddir:-.}/config.h"; then
+    FAKE_GPU_SHARED=1
+    export FAKE_GPU_SHARED
+    run 2 copy passes "$(scaled 40)"
+    run 2 copy shared
+    run 2 copy silent
+    run 2 copy untaken
+    run 2 copy cancel
+    run 2 copy length
+    unset FAKE_GPU_SHARED
+fi
 HCP_NCCL=${top_builddir:-.}/tests/.libs/fake-nccl.so
 export HCP_NCCL
 if [ -e "$HCP_NCCL" ]; then
@@ -32,6 +43,7 @@ if [ -e "$HCP_NCCL" ]; then
         run $ranks nccl passes "$(scaled 20)"
     done
     run 3 nccl shared
+    run 2 nccl channels
     run 2 nccl silent
     run 3 nccl silent
     run 2 nccl untaken

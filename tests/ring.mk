@@ -47,6 +47,7 @@ endif
 # Without a GPU: fake-gpu stands in for the CUDA library, fake-nccl for NCCL.
 check_PROGRAMS += tests/ring-transport-test
 transport_cases = tests/transport-cases.c tests/transport-cases.h tests/transport-hops.c \
+	tests/transport-copy-cases.c \
 	tests/transport-points.c tests/transport-points.h
 tests_ring_transport_test_SOURCES = tests/ring-transport-test.c $(transport_cases) \
 	tests/fake-gpu.c tests/fake-gpu.h

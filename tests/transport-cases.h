@@ -12,7 +12,7 @@ struct transport_world {
     int rank, size;
     const char *name; /* of the transport */
     const hcp_runtime *runtime;
-    int32_t ordinal, sm_count;
+    int32_t ordinal, sm_count, channels;
 };
 
 /* Many passes: random lengths, pieces, buffers and masks, every byte compared. */
@@ -32,6 +32,12 @@ void transport_cases_refused(const struct transport_world *w);
 /* The last rank's first block is delta bytes longer than the plan of rank 0 says. */
 void transport_cases_mismatch(const struct transport_world *w, int64_t bytes,
                               int64_t delta);
+/* nccl: a number of channels is what is asked of NCCL ($FAKE_NCCL_CHANNELS makes fake-nccl
+ * refuse others), and numbers that cannot be are refused. */
+void transport_cases_channels(const struct transport_world *w);
+/* copy, two ranks (transport-copy-cases.c): one block each way or one way, in new memory
+ * now and then, every byte compared; and passes that it refuses. */
+void transport_cases_copies(const struct transport_world *w, int n_passes);
 /* Prints the plan; exit status, the same on all ranks. */
 int transport_cases_done(const struct transport_world *w);
 

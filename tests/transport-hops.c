@@ -5,6 +5,7 @@
 #include "tests/transport-cases.h"
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "tests/transport-points.h"
 
@@ -206,6 +207,41 @@ void transport_cases_shared(const struct transport_world *w, int32_t ordinal)
     w->runtime->select(w->ordinal);
 }
 
+void transport_cases_channels(const struct transport_world *w)
+{
+    struct transport_world other = *w;
+    char why[1200] = "";
+    hcp_transport *t;
+    other.channels = 4;
+    setenv("FAKE_NCCL_CHANNELS", "4-4", 1);
+    transport_cases_passes(&other, 4);
+    setenv("FAKE_NCCL_CHANNELS", "1-16", 1); /* up to 16: a third of 132 SMs */
+    other.channels = 0;
+    t = open_transport(&other, 5, why, sizeof why);
+    all_ok(w, t != NULL, why, "unasked, NCCL chooses from 1 to 16 channels");
+    hcp_transport_close(t);
+    unsetenv("FAKE_NCCL_CHANNELS");
+    other.channels = 3;
+    t = open_transport(&other, 5, why, sizeof why);
+    all_ok(w, !t && strstr(why, "3 channels: NCCL takes a power of two"), why,
+           "refused: 3 channels");
+    other.channels = 16;
+    other.sm_count = 30;
+    t = open_transport(&other, 5, why, sizeof why);
+    all_ok(w,
+           !t && strstr(why, "16 NCCL channels each way take 32 blocks") &&
+               strstr(why, "has 30 SMs; at most 8 channels fit"),
+           why, "refused: more blocks than SMs");
+    other.channels = w->rank == 0 ? 2 : 4;
+    t = open_transport(&other, 5, why, sizeof why);
+    all_ok(w, !t && strstr(why, "rank 0 asks for 2 NCCL channels, rank 1 for 4"), why,
+           "refused: ranks that differ");
+    other.name = "mpi";
+    t = open_transport(&other, 5, why, sizeof why);
+    all_ok(w, !t && strstr(why, "transport mpi has no channels; nccl does"), why,
+           "refused: channels of mpi");
+}
+
 /* begin() with these transfers fails with this in its text. */
 static void refuse(const struct transport_world *w, const struct hop *h, int32_t n_steps,
                    const char *text)
@@ -229,7 +265,8 @@ void transport_cases_refused(const struct transport_world *w)
         other.name = "pigeon";
     hcp_transport *t = open_transport(&other, 5, why, sizeof why);
     all_ok(w,
-           !t && strcmp(why, "unknown transport 'pigeon'; there are mpi and nccl") == 0,
+           !t &&
+               strcmp(why, "unknown transport 'pigeon'; there are mpi, nccl, copy") == 0,
            why, "a rank that cannot open: all fail with its text");
     t = open_transport(w, 0, why, sizeof why);
     all_ok(w, !t && strstr(why, "time-out"), why, "refused: a time-out of 0");

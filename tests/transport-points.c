@@ -59,6 +59,7 @@ hcp_transport *open_transport(const struct transport_world *w, double timeout_s,
                                                 .runtime = w->runtime,
                                                 .ordinal = w->ordinal,
                                                 .sm_count = w->sm_count,
+                                                .channels = w->channels,
                                                 .timeout_s = timeout_s};
     hcp_transport *t = NULL;
     struct hcp_err err = {0};
