@@ -126,6 +126,18 @@ AC_DEFUN([HCP_MPI], [
   AM_CONDITIONAL([HAVE_MPI], [test $have_mpi = yes])
 ])
 
+AC_DEFUN([HCP_HWLOC], [
+  AC_ARG_WITH([hwloc], [AS_HELP_STRING([--with-hwloc], [PCIe bridges, NUMA nodes and network cards of links @<:@guess@:>@])],
+    [], [with_hwloc=guess])
+  have_hwloc=no
+  AS_IF([test "x$with_hwloc" != xno], [
+    PKG_CHECK_MODULES([HWLOC], [hwloc >= 2.1], [have_hwloc=yes], [
+      AS_IF([test "x$with_hwloc" != xguess], [AC_MSG_ERROR([hwloc asked for but not found; install libhwloc-dev])])])
+  ])
+  AS_IF([test $have_hwloc = yes], [AC_DEFINE([HAVE_HWLOC], [1], [hwloc is there])])
+  AC_SUBST([HWLOC_CFLAGS]) AC_SUBST([HWLOC_LIBS])
+])
+
 AC_DEFUN([HCP_TEST_TOOLS], [
   PKG_CHECK_MODULES([CMOCKA], [cmocka], [have_cmocka=yes], [have_cmocka=no])
   AM_CONDITIONAL([HAVE_CMOCKA], [test $have_cmocka = yes])
@@ -140,6 +152,7 @@ AC_DEFUN([HCP_SUMMARY], [
   AS_IF([test $have_nccl = yes], [s_nccl="yes, loaded at run time"], [s_nccl="no: no GPU-to-GPU transport"])
   AS_IF([test $have_cupti = yes], [s_cupti="yes, loaded at run time"], [s_cupti="no: CUDA events without cross-check"])
   AS_IF([test $have_mpi = yes], [s_mpi="yes, $MPICC"], [s_mpi="no: hcp-ring will not be built"])
+  AS_IF([test $have_hwloc = yes], [s_hwloc="yes"], [s_hwloc="no: PCIe and NUMA nodes of links stay unknown (libhwloc-dev)"])
   AS_IF([test $have_cmocka = yes && test "x$BATS" != xno], [s_tests="yes (cmocka, bats)"], [s_tests="incomplete: install libcmocka-dev and bats"])
   AC_MSG_NOTICE([
   hcp $PACKAGE_VERSION
@@ -149,6 +162,7 @@ AC_DEFUN([HCP_SUMMARY], [
     CUPTI cross-check  $s_cupti
     NCCL transport     $s_nccl
     MPI                $s_mpi
+    hwloc              $s_hwloc
     tests              $s_tests
 ])
 ])

@@ -60,6 +60,13 @@ profiler_hcp_profile_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 profiler_hcp_profile_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBEXECDIR=\"$(pkglibexecdir)\"
 profiler_hcp_profile_LDADD = db/libhcpaudit.la profiler/libhcpprofiler.la $(PROFILER_CUDA)
 
+# How two devices are connected.
+noinst_LTLIBRARIES += profiler/libhcptopology.la
+profiler_libhcptopology_la_SOURCES = profiler/topology.h profiler/topology.c \
+	profiler/topology-nvml.c profiler/topology-hwloc.c
+profiler_libhcptopology_la_CFLAGS = $(AM_CFLAGS) $(HWLOC_CFLAGS)
+profiler_libhcptopology_la_LIBADD = $(HWLOC_LIBS)
+
 if HAVE_MPI
 # KV between ranks, for programs that link MPI: hcp-ring and hcp-link.
 noinst_LTLIBRARIES += profiler/libhcptransport.la

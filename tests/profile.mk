@@ -27,6 +27,14 @@ tests_test_compare_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
 tests_test_compare_LDADD = db/libhcpaudit.la db/libhcpdb.la $(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
 endif
 
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-topology
+TESTS += tests/test-topology
+tests_test_topology_SOURCES = tests/test-topology.c
+tests_test_topology_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_topology_LDADD = profiler/libhcptopology.la $(CMOCKA_LIBS)
+endif
+
 # hcp-profile run with a registry of its own, and a holder of locks.
 check_PROGRAMS += tests/profile-fixture
 tests_profile_fixture_SOURCES = tests/profile-fixture.c tests/faulty-provider.c \
