@@ -201,7 +201,32 @@ static int gather(const struct hcp_link_row *r, void *ctx)
     return HCP_OK;
 }
 
-static void print_pair(const struct pair *pair, struct printer *p)
+static json_t *curve_object(const struct hcp_link_curve *c)
+{
+    json_t *o = json_object(), *bytes = json_array(), *ms = json_array();
+
+    for (size_t i = 0; i < c->n; i++) {
+        json_array_append_new(bytes, json_integer((json_int_t)c->points[i].bytes));
+        json_array_append_new(ms, hcp_json_real(c->points[i].ms));
+    }
+    json_object_set_new(o, "bytes", bytes);
+    json_object_set_new(o, "time_ms", ms);
+    json_object_set_new(o, "holdout_median", hcp_json_real(c->holdout_median));
+    json_object_set_new(o, "holdout_p90", hcp_json_real(c->holdout_p90));
+    json_object_set_new(o, "holdout_max", hcp_json_real(c->holdout_max));
+    return o;
+}
+
+static void two_percent(hcp_table *t, double a, double b)
+{
+    if (isnan(a))
+        hcp_table_cell(t, "%s", "-");
+    else
+        hcp_table_cell(t, "%.1f/%.1f", a * 100, b * 100);
+}
+
+static void print_pair(const struct pair *pair, const struct hcp_link_curve *curve,
+                       struct printer *p)
 {
     const struct hcp_link_row *r = &pair->first;
     struct hcp_link_fit fit = {NAN, NAN, NAN, NAN, 0};
@@ -229,6 +254,7 @@ static void print_pair(const struct pair *pair, struct printer *p)
         json_object_set_new(o, "sizes", fitted ? json_integer(fit.sizes) : json_null());
         json_object_set_new(o, "holdout_median", hcp_json_real(fit.holdout_median));
         json_object_set_new(o, "holdout_max", hcp_json_real(fit.holdout_max));
+        json_object_set_new(o, "curve", curve->n ? curve_object(curve) : json_null());
         json_object_set_new(o, "origin", json_string(pair->origin));
         json_array_append_new(p->array, o);
         return;
@@ -243,20 +269,25 @@ static void print_pair(const struct pair *pair, struct printer *p)
     hcp_table_cell(t, "%lld-%lld", (long long)min, (long long)max);
     show_real(t, 2, fit.alpha_us);
     show_real(t, 2, fit.gbps);
-    if (isnan(fit.holdout_median))
-        hcp_table_cell(t, "%s", "-");
-    else
-        hcp_table_cell(t, "%.1f/%.1f", fit.holdout_median * 100, fit.holdout_max * 100);
+    two_percent(t, fit.holdout_median, fit.holdout_max);
+    two_percent(t, curve->holdout_median, curve->holdout_p90);
     hcp_table_cell(t, "%s", show_origin(pair->origin));
 }
 
 int show_links(hcp_db *db, const struct hcp_filter *filter, int each, int json,
                size_t *rows, struct hcp_err *err)
 {
-    static const struct show_column fits[] = {
-        {"A", 0},      {"B", 0},        {"TRANSPORT", 0}, {"ROWS", 1},
-        {"BYTES", 1},  {"ALPHA_US", 1}, {"GB/S", 1},      {"HOLDOUT_MEDIAN/MAX_%", 1},
-        {"ORIGIN", 0}, {NULL, 0}};
+    static const struct show_column fits[] = {{"A", 0},
+                                              {"B", 0},
+                                              {"TRANSPORT", 0},
+                                              {"ROWS", 1},
+                                              {"BYTES", 1},
+                                              {"ALPHA_US", 1},
+                                              {"GB/S", 1},
+                                              {"HOLDOUT_MEDIAN/MAX_%", 1},
+                                              {"CURVE_MEDIAN/P90_%", 1},
+                                              {"ORIGIN", 0},
+                                              {NULL, 0}};
     static const struct show_column columns[] = {
         {"A", 0},       {"B", 0},      {"TRANSPORT", 0}, {"BYTES", 1},
         {"TIME_MS", 1}, {"P25_MS", 1}, {"P75_MS", 1},    {"SAMPLES", 1},
@@ -270,8 +301,13 @@ int show_links(hcp_db *db, const struct hcp_filter *filter, int each, int json,
     rc = each ? hcp_db_each_link(db, filter, print_link, &p, err)
               : hcp_db_each_link(db, filter, gather, &pairs, err);
     for (size_t i = 0; i < pairs.n; i++) {
+        struct hcp_link_curve curve = {NULL, 0, NAN, NAN, NAN};
+        struct hcp_err none; /* one size is no curve */
+        hcp_link_curve_make(pairs.list[i].bytes, pairs.list[i].ms, pairs.list[i].n,
+                            &curve, &none);
         if (!rc)
-            print_pair(&pairs.list[i], &p);
+            print_pair(&pairs.list[i], &curve, &p);
+        hcp_link_curve_free(&curve);
         free(pairs.list[i].bytes);
         free(pairs.list[i].ms);
     }
