@@ -14,7 +14,15 @@
 #include "profiler/mpirun.h"
 #endif
 
-enum { OPT_DEVICES = 0x2000, OPT_LIMITS, OPT_TRANSPORT, OPT_SIZES, OPT_BUDGET };
+enum {
+    OPT_DEVICES = 0x2000,
+    OPT_LIMITS,
+    OPT_TRANSPORT,
+    OPT_CHANNELS,
+    OPT_SIZES,
+    OPT_TARGET,
+    OPT_BUDGET
+};
 enum { EXIT_STOPPED = 130 /* as a shell reports SIGINT */ };
 
 static const struct argp_option options[] = {
@@ -25,9 +33,17 @@ static const struct argp_option options[] = {
      "Pairs of limits A/B, comma separated; bare percentages are of the device's limiter "
      "(100/100,100/50,100/20,100/10; CPU 100/100,100/50)",
      1},
-    {"transport", OPT_TRANSPORT, "NAME", 0, "nccl or mpi (nccl between two GPUs)", 1},
+    {"transport", OPT_TRANSPORT, "NAME", 0,
+     "nccl, mpi or copy, which is by copy engines (nccl between two GPUs)", 1},
+    {"channels", OPT_CHANNELS, "LIST", 0,
+     "NCCL's channels for each direction: auto, 1, 2, 4, 8 .. (auto)", 1},
     {"sizes", OPT_SIZES, "LIST", 0,
-     "Bytes: a range of powers of two or a list (4K..512M; CPU 4K..64M)", 2},
+     "Bytes: a range of powers of two or a list (from 4K to 512M, CPU 64M, as many as "
+     "the target error needs)",
+     2},
+    {"target-error", OPT_TARGET, "PCT", 0,
+     "Add sizes until the curve's held-out error is below (10%; with --sizes none are)",
+     2},
     {"time-budget", OPT_BUDGET, "TIME", 0, "Measure what fits: 90s, 5m, 1h", 2},
     {"json", 'j', NULL, 0, "Report as JSON", 3},
     {0},
@@ -55,8 +71,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_TRANSPORT:
         a->transport = arg;
-        if (strcmp(arg, "mpi") != 0 && strcmp(arg, "nccl") != 0)
-            argp_error(state, "--transport '%s': use nccl or mpi", arg);
+        if (strcmp(arg, "mpi") != 0 && strcmp(arg, "nccl") != 0 &&
+            strcmp(arg, "copy") != 0)
+            argp_error(state, "--transport '%s': use nccl, mpi or copy", arg);
+        return 0;
+    case OPT_CHANNELS:
+        a->channels = arg;
+        return 0;
+    case OPT_TARGET:
+        a->target = arg;
         return 0;
     case OPT_BUDGET:
         if (hcp_parse_duration(arg, "--time-budget", &a->budget_s, &err) != HCP_OK)
@@ -69,14 +92,23 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
+const char *link_name(const struct link_session *s, char text[96])
+{
+    const struct hcp_link_job *job = &s->job;
+    const char *a = job->end[0].limit, *b = job->end[1].limit;
+    int n = snprintf(text, 96, "%s / %s", *a ? a : "none", *b ? b : "none");
+    if (job->channels > 0)
+        snprintf(text + n, 96 - (size_t)n, ", %d channel%s", (int)job->channels,
+                 job->channels == 1 ? "" : "s");
+    return text;
+}
+
 static void show_progress(void *ctx, int done, int total)
 {
     struct link_session *s = ctx;
-    char what[80];
-    snprintf(what, sizeof what, "%.32s / %.32s", s->job.end[0].limit,
-             s->job.end[1].limit);
+    char what[96];
     hcp_progress_show(&s->progress, (int)s->pair * total + done, (int)s->n_pairs * total,
-                      NAN, what);
+                      NAN, link_name(s, what));
 }
 
 static int start_mps(struct link_session *s, struct hcp_err *err)
@@ -97,6 +129,16 @@ static int start_mps(struct link_session *s, struct hcp_err *err)
     return HCP_OK;
 }
 
+/* Where and when, of a row that says which host. */
+static void sign(const struct link_session *s, struct hcp_provenance *from)
+{
+    char host[sizeof from->host];
+    strcpy(host, from->host);
+    *from = s->from;
+    strcpy(from->host, host);
+    hcp_run_now(from->measured_at);
+}
+
 /* One transaction a pair of limits. */
 static int store(struct link_session *s, struct hcp_link_result *result,
                  struct hcp_err *err)
@@ -106,17 +148,19 @@ static int store(struct link_session *s, struct hcp_link_result *result,
     for (size_t i = 0; i < result->n && rc == HCP_OK; i++) {
         struct hcp_link_row *row = &result->rows[i];
         enum hcp_db_outcome outcome;
-        char host[sizeof row->from.host];
-        strcpy(host, row->from.host);
-        row->from = s->from;
-        strcpy(row->from.host, host);
-        hcp_run_now(row->from.measured_at);
+        sign(s, &row->from);
         rc = hcp_db_add_link(s->db, row, &outcome, err);
-        if (rc != HCP_OK)
-            hcp_db_rollback(s->db);
+    }
+    if (rc == HCP_OK && !s->has_topology && *result->topology.connection) {
+        enum hcp_db_outcome outcome;
+        sign(s, &result->topology.from);
+        rc = hcp_db_add_topology(s->db, &result->topology, &outcome, err);
+        s->has_topology = rc == HCP_OK;
     }
     if (rc == HCP_OK)
         rc = hcp_db_commit(s->db, err);
+    if (rc != HCP_OK)
+        hcp_db_rollback(s->db);
     hcp_waiting_end();
     return rc;
 }
@@ -138,8 +182,10 @@ static int measure_pair(struct link_session *s, double deadline_s, struct hcp_er
 {
     static struct hcp_link_result result;
     struct hcp_link_job *job = &s->job;
+    char name[96];
     for (int i = 0; i < 2; i++)
         strcpy(job->end[i].limit, s->pairs[s->pair].limit[i]);
+    job->channels = s->pairs[s->pair].channels;
     job->budget_s = INFINITY;
     if (isfinite(deadline_s)) /* an equal part of what is left */
         job->budget_s = (deadline_s - hcp_now_s()) / (double)(s->n_pairs - s->pair);
@@ -152,10 +198,9 @@ static int measure_pair(struct link_session *s, double deadline_s, struct hcp_er
     else
         result.n = 0;
     link_report_pair(s, &result, rc == HCP_OK ? NULL : err->text);
-    if (rc == HCP_OK && result.n < job->n_sizes)
-        fprintf(stderr, "hcp-profile: %s / %s: %zu sizes left out by --time-budget\n",
-                *job->end[0].limit ? job->end[0].limit : "none",
-                *job->end[1].limit ? job->end[1].limit : "none", job->n_sizes - result.n);
+    if (rc == HCP_OK && result.left_out > 0)
+        fprintf(stderr, "hcp-profile: %s: %d sizes left out by --time-budget\n",
+                link_name(s, name), result.left_out);
     return rc;
 }
 
@@ -167,6 +212,7 @@ static int measure(struct link_session *s)
         deadline_s = hcp_now_s() + s->args->budget_s;
     for (s->pair = 0; s->pair < s->n_pairs; s->pair++) {
         struct hcp_err err = {0};
+        char name[96];
         int rc = measure_pair(s, deadline_s, &err);
         if (hcp_worker_stop) {
             if (!s->job.silent)
@@ -180,10 +226,8 @@ static int measure(struct link_session *s)
             continue;
         code = rc;
         if (!s->job.silent)
-            fprintf(stderr, "hcp-profile: %s@%s / %s@%s: %s\n", s->job.end[0].spec,
-                    *s->job.end[0].limit ? s->job.end[0].limit : "none",
-                    s->job.end[1].spec,
-                    *s->job.end[1].limit ? s->job.end[1].limit : "none", err.text);
+            fprintf(stderr, "hcp-profile: %s and %s, %s: %s\n", s->job.end[0].spec,
+                    s->job.end[1].spec, link_name(s, name), err.text);
     }
     return code;
 }
@@ -191,12 +235,15 @@ static int measure(struct link_session *s)
 static void announce(const struct link_session *s)
 {
     const struct hcp_link_job *job = &s->job;
-    fprintf(stderr,
-            "hcp-profile: %s and %s over %s, %zu pair%s of limits, %zu size%s from %lld "
-            "to %lld bytes\n",
-            job->end[0].spec, job->end[1].spec, job->transport, s->n_pairs,
-            s->n_pairs == 1 ? "" : "s", job->n_sizes, job->n_sizes == 1 ? "" : "s",
-            (long long)job->sizes[0], (long long)job->sizes[job->n_sizes - 1]);
+    fprintf(
+        stderr,
+        "hcp-profile: %s and %s over %s, %zu pair%s of limits%s, %zu size%s from %lld "
+        "to %lld bytes%s\n",
+        job->end[0].spec, job->end[1].spec, job->transport, s->n_pairs,
+        s->n_pairs == 1 ? "" : "s", s->args->channels ? " and channels" : "",
+        job->n_sizes, job->n_sizes == 1 ? "" : "s", (long long)job->sizes[0],
+        (long long)job->sizes[job->n_sizes - 1],
+        isnan(job->target) ? "" : " and more where the curve asks for them");
 }
 
 static int launched(struct link_session *s, struct hcp_err *err)

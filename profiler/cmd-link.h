@@ -14,7 +14,7 @@
 enum { LINK_PAIRS = 64 };
 
 struct link_args {
-    const char *db, *devices, *limits, *transport, *sizes;
+    const char *db, *devices, *limits, *transport, *channels, *sizes, *target;
     double budget_s;
     int json;
 };
@@ -25,6 +25,7 @@ struct link_session {
     struct hcp_link_job job;
     struct {
         char limit[2][32];
+        int32_t channels; /* of NCCL; 0: its own choice */
     } pairs[LINK_PAIRS];
     size_t n_pairs;
     int launched, rank; /* by a launcher, as which of two ranks */
@@ -35,11 +36,15 @@ struct link_session {
     hcp_mps *mps;
     struct hcp_provenance from;
     struct hcp_progress progress;
-    size_t pair; /* at hand */
+    size_t pair;      /* at hand */
+    int has_topology; /* a row of it is stored */
     hcp_table *table, *fits;
     size_t n_fits; /* rows of fits */
     json_t *list;
 };
+
+/* "mps:100 / mps:10", ", 2 channels" where the number is set; of the pair at hand. */
+const char *link_name(const struct link_session *s, char text[96]);
 
 static inline int link_is_gpu(const struct hcp_link_end *end)
 {

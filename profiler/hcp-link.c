@@ -14,15 +14,16 @@
 
 #define TIMEOUT_S 60.0
 
-enum { ARGUMENTS = 1 + 5 + 2 * 4 };
+enum { ARGUMENTS = 1 + 7 + 2 * 4 };
 
 struct rank {
     int rank;
     const char *transport, *pipe_dir, *log_dir;
     struct hcp_link_end end[2];
+    int32_t channels; /* 0: NCCL's choice */
     struct link_size sizes[HCP_LINK_SIZES];
     size_t n_sizes;
-    double budget_s;
+    double target, budget_s;
     struct link_keeper keeper;
     struct link_identity ends[2];
 };
@@ -63,17 +64,28 @@ static void say_ends(const struct rank *r, const char *version)
         json_object_set_new(end, "sm_count", json_integer(e->sm_count));
         json_array_append_new(ends, end);
     }
+    struct hcp_topology way;
+    json_t *topology = json_object();
+    hcp_topology_connect((struct hcp_topology_end[2]){r->ends[0].way, r->ends[1].way},
+                         &way);
+    json_object_set_new(topology, "connection", json_string(way.connection));
+    json_object_set_new(topology, "links", json_integer(way.links));
+    json_object_set_new(topology, "detail", json_string(way.detail));
     json_object_set_new(line, "ends", ends);
+    json_object_set_new(line, "topology", topology);
     json_object_set_new(line, "version", json_string(version));
     say(line);
 }
 
 static void say_sizes(const struct rank *r)
 {
+    int left_out = 0;
     for (size_t i = 0; i < r->n_sizes; i++) {
         const struct link_size *s = &r->sizes[i];
-        if (s->n == 0)
+        if (s->n == 0) {
+            left_out++;
             continue;
+        }
         json_t *line = json_object(), *ms = json_array();
         for (int k = 0; k < s->n; k++)
             json_array_append_new(ms, json_real(s->ms[k]));
@@ -84,6 +96,7 @@ static void say_sizes(const struct rank *r)
     }
     json_t *line = json_object();
     json_object_set_new(line, "done", json_true());
+    json_object_set_new(line, "left_out", json_integer(left_out));
     say(line);
 }
 
@@ -121,16 +134,23 @@ static int parse(int argc, char **argv, struct rank *r, struct hcp_err *err)
         return hcp_fail(err, HCP_FAILED,
                         "the launcher does not say which of two ranks this is; start it "
                         "with mpirun -np 2 or srun -n 2");
+    int64_t channels = 0;
     r->transport = argv[1];
-    r->pipe_dir = word(argv[4]);
-    r->log_dir = word(argv[5]);
-    int rc = parse_sizes(argv[2], r, err);
+    r->pipe_dir = word(argv[6]);
+    r->log_dir = word(argv[7]);
+    int rc = parse_sizes(argv[3], r, err);
     r->budget_s = INFINITY;
-    if (rc == HCP_OK && *word(argv[3]))
-        rc = hcp_parse_double(argv[3], &r->budget_s, err);
+    r->target = NAN;
+    if (rc == HCP_OK && *word(argv[2]))
+        rc = hcp_parse_int(argv[2], "channels", 1, 32, &channels, err);
+    r->channels = (int32_t)channels;
+    if (rc == HCP_OK && *word(argv[4]))
+        rc = hcp_parse_double(argv[4], &r->target, err);
+    if (rc == HCP_OK && *word(argv[5]))
+        rc = hcp_parse_double(argv[5], &r->budget_s, err);
     for (int i = 0; i < 2 && rc == HCP_OK; i++) {
         struct hcp_link_end *e = &r->end[i];
-        char **a = argv + 6 + 4 * i;
+        char **a = argv + 8 + 4 * i;
         int64_t sms = 0;
         snprintf(e->spec, sizeof e->spec, "%s", a[0]);
         snprintf(e->limit, sizeof e->limit, "%s", word(a[1]));
@@ -180,13 +200,17 @@ static void measure(struct rank *r, int rc, struct hcp_err *err)
     struct link_plan plan = {.comm = MPI_COMM_WORLD,
                              .rank = r->rank,
                              .throttled = throttled(&r->end[0]) || throttled(&r->end[1]),
+                             .target = r->target,
                              .budget_s = r->budget_s,
                              .sizes = r->sizes,
                              .n = r->n_sizes,
                              .visiting = say_visit};
     struct link_identity *mine = &r->ends[r->rank];
-    struct hcp_transport_config config = {
-        .name = r->transport, .comm = MPI_COMM_WORLD, .timeout_s = TIMEOUT_S};
+    struct link_meter *meter = NULL;
+    struct hcp_transport_config config = {.name = r->transport,
+                                          .comm = MPI_COMM_WORLD,
+                                          .channels = r->channels,
+                                          .timeout_s = TIMEOUT_S};
     if (rc == HCP_OK)
         rc = link_end_open(&r->end[r->rank], r->pipe_dir, r->log_dir, &plan.runtime,
                            &config.ordinal, mine, err);
@@ -202,7 +226,11 @@ static void measure(struct rank *r, int rc, struct hcp_err *err)
     rc = link_keeper_start(&r->keeper, &r->end[r->rank], err);
     if (anyone_failed(r, rc, err))
         return;
-    rc = link_measure(&plan, err);
+    rc = link_meter_open(&plan, plan.sizes[plan.n - 1].bytes, &meter, err);
+    if (anyone_failed(r, rc, err))
+        return;
+    rc = link_measure(&plan, meter, err);
+    r->n_sizes = plan.n;
     if (rc != HCP_OK) {
         fprintf(stderr, "hcp-link: rank %d (%s, %s): %s\n", r->rank, r->end[r->rank].spec,
                 mine->host, err->text);
@@ -213,6 +241,7 @@ static void measure(struct rank *r, int rc, struct hcp_err *err)
     if (anyone_failed(r, rc, err))
         return;
     hcp_transport_close(plan.transport);
+    link_meter_close(meter);
     if (r->rank == 0)
         say_sizes(r);
 }
@@ -226,7 +255,8 @@ int main(int argc, char **argv)
     int rc = parse(argc, argv, &r, &err);
     if (rc != HCP_OK)
         return hcp_cli_report(&err);
-    rc = link_end_begin(&r.end[r.rank], r.pipe_dir, r.log_dir, &r.keeper, &err);
+    rc = link_end_begin(&r.end[r.rank], r.pipe_dir, r.log_dir, r.channels, &r.keeper,
+                        &err);
     hcp_mpi_prepare();
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "profiler/cmd-link.h"
 #include "profiler/worker.h"
+
+/* Held-out error of the curve for which sizes are added, unless they are given. */
+#define LINK_TARGET 0.1
 
 static int parse_devices(struct link_session *s, const char *text, struct hcp_err *err)
 {
@@ -79,6 +83,68 @@ static int parse_limits(struct link_session *s, const char *text, struct hcp_err
     }
 }
 
+/* "auto" (0) or a power of two each. */
+static int parse_channels(const char *text, int32_t list[LINK_PAIRS], size_t *n,
+                          struct hcp_err *err)
+{
+    for (const char *at = text;; at++) {
+        char item[24];
+        int64_t number = 0;
+        size_t len = strcspn(at, ",");
+        snprintf(item, sizeof item, "%.*s", (int)(len < 23 ? len : 23), at);
+        if (strcmp(item, "auto") != 0 &&
+            (hcp_parse_int(item, "channels", 1, 32, &number, NULL) != HCP_OK ||
+             (number & (number - 1)) != 0))
+            return hcp_fail(err, HCP_USAGE,
+                            "--channels: '%s' is neither auto nor a power of two up to "
+                            "32, which is what NCCL takes for each neighbour",
+                            item);
+        if (*n == LINK_PAIRS)
+            return hcp_fail(err, HCP_USAGE, "--channels: more than %d", LINK_PAIRS);
+        list[(*n)++] = (int32_t)number;
+        at += len;
+        if (!*at)
+            return HCP_OK;
+    }
+}
+
+/* Each pair of limits with each number of channels. */
+static int with_channels(struct link_session *s, const int32_t *list, size_t n,
+                         struct hcp_err *err)
+{
+    size_t n_limits = s->n_pairs;
+    if (n * n_limits > LINK_PAIRS)
+        return hcp_fail(err, HCP_USAGE,
+                        "--limits and --channels: more than %d pairs of limits with "
+                        "channels",
+                        LINK_PAIRS);
+    for (size_t i = n_limits; i-- > 0;) /* from the last: in place */
+        for (size_t k = n; k-- > 0;) {
+            s->pairs[i * n + k] = s->pairs[i];
+            s->pairs[i * n + k].channels = list[k];
+        }
+    s->n_pairs = n * n_limits;
+    return HCP_OK;
+}
+
+static int parse_target(const char *text, double *target, struct hcp_err *err)
+{
+    char number[24];
+    size_t len = strlen(text);
+    int percent = len > 0 && text[len - 1] == '%';
+    snprintf(number, sizeof number, "%.*s", (int)(len < 23 ? len - (size_t)percent : 23),
+             text);
+    if (hcp_parse_double(number, target, NULL) == HCP_OK) {
+        *target /= percent ? 100 : 1;
+        if (*target > 0 && *target < 1)
+            return HCP_OK;
+    }
+    return hcp_fail(err, HCP_USAGE,
+                    "--target-error '%s' is not an error between 0 and 100 %%: such as "
+                    "10%% or 0.1",
+                    text);
+}
+
 static int one_size(const char *text, int64_t *out, struct hcp_err *err)
 {
     struct hcp_err why;
@@ -94,6 +160,14 @@ static int compare_sizes(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
+}
+
+/* Where sizes are added: four times apart, and the last. */
+static void coarse_sizes(struct hcp_link_job *job, int64_t from, int64_t to)
+{
+    for (int64_t n = from; n < to; n *= 4)
+        job->sizes[job->n_sizes++] = n;
+    job->sizes[job->n_sizes++] = to;
 }
 
 static int parse_sizes(struct link_session *s, const char *text, struct hcp_err *err)
@@ -150,6 +224,21 @@ static int find_gpu(const struct link_session *s, struct hcp_link_end *end,
     return HCP_OK;
 }
 
+/* MPS shares memory between its own clients only. */
+static int check_copy_limits(const struct link_session *s, struct hcp_err *err)
+{
+    for (size_t i = 0; i < s->n_pairs; i++) {
+        const char *a = s->pairs[i].limit[0], *b = s->pairs[i].limit[1];
+        if (!*a != !*b)
+            return hcp_fail(err, HCP_USAGE,
+                            "--limits %s/%s: a client of MPS and a process beside it "
+                            "cannot share memory, which a copy needs; write 100 for the "
+                            "whole device",
+                            *a ? a : "none", *b ? b : "none");
+    }
+    return HCP_OK;
+}
+
 int link_choose(struct link_session *s, struct hcp_err *err)
 {
     const struct link_args *a = s->args;
@@ -160,7 +249,16 @@ int link_choose(struct link_session *s, struct hcp_err *err)
         return hcp_fail(err, HCP_USAGE,
                         "under a launcher give --devices: that of rank 0 and that of "
                         "rank 1, as each host numbers its own");
-    int rc = hcp_worker_list(&s->gpus, &s->n_gpus, s->no_gpu, err);
+    int32_t channels[LINK_PAIRS] = {0};
+    size_t n_channels = 0;
+    int rc = HCP_OK;
+    job->target = a->sizes ? NAN : LINK_TARGET;
+    if (a->target)
+        rc = parse_target(a->target, &job->target, err);
+    if (rc == HCP_OK && a->channels)
+        rc = parse_channels(a->channels, channels, &n_channels, err);
+    if (rc == HCP_OK)
+        rc = hcp_worker_list(&s->gpus, &s->n_gpus, s->no_gpu, err);
     const char *devices = a->devices       ? a->devices
                           : s->n_gpus > 1  ? "cuda:0,cuda:1"
                           : s->n_gpus == 1 ? "cuda:0,cuda:0"
@@ -176,11 +274,14 @@ int link_choose(struct link_session *s, struct hcp_err *err)
     int one =
         gpus == 2 && !s->launched && strcmp(job->end[0].uuid, job->end[1].uuid) == 0;
     job->transport = a->transport ? a->transport : gpus == 2 && !one ? "nccl" : "mpi";
-    if (strcmp(job->transport, "nccl") == 0 && (gpus < 2 || one))
+    if (strcmp(job->transport, "mpi") != 0 && (gpus < 2 || one))
         return hcp_fail(err, HCP_USAGE,
-                        "nccl moves data between two GPUs, not %s and %s; use "
+                        "%s moves data between two GPUs, not %s and %s; use "
                         "--transport mpi",
-                        job->end[0].spec, job->end[1].spec);
+                        job->transport, job->end[0].spec, job->end[1].spec);
+    if (a->channels && strcmp(job->transport, "nccl") != 0)
+        return hcp_fail(err, HCP_USAGE, "--channels are NCCL's; --transport %s has none",
+                        job->transport);
     const char *limits = a->limits;
     if (!limits && gpus == 0)
         limits = "100/100,100/50";
@@ -196,11 +297,17 @@ int link_choose(struct link_session *s, struct hcp_err *err)
     if (s->launched && !a->limits) /* ranks start once */
         limits = "none/none";
     rc = parse_limits(s, limits, err);
+    if (rc == HCP_OK && n_channels > 0)
+        rc = with_channels(s, channels, n_channels, err);
     if (rc == HCP_OK && s->launched && s->n_pairs > 1)
         rc = hcp_fail(err, HCP_USAGE,
-                      "--limits: one pair a command under a launcher, which starts its "
-                      "ranks once");
-    if (rc == HCP_OK)
-        rc = parse_sizes(s, a->sizes ? a->sizes : gpus ? "4K..512M" : "4K..64M", err);
+                      "--limits, --channels: one pair a command under a launcher, which "
+                      "starts its ranks once");
+    if (rc == HCP_OK && strcmp(job->transport, "copy") == 0)
+        rc = check_copy_limits(s, err);
+    if (rc == HCP_OK && a->sizes)
+        rc = parse_sizes(s, a->sizes, err);
+    else if (rc == HCP_OK)
+        coarse_sizes(job, 4 << 10, gpus ? 512 << 20 : 64 << 20);
     return rc;
 }

@@ -103,8 +103,25 @@ int link_keeper_check(const struct link_keeper *keeper, struct hcp_err *err)
 
 /* ---- the device ------------------------------------------------------------- */
 
+/* NCCL takes variables, also those of its configuration files, over what a program asks
+ * for; all that bound channels are set, or a row would say what was not so. */
+static int pin_channels(int32_t channels, struct hcp_err *err)
+{
+    static const char *const names[] = {
+        "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS",          "NCCL_MIN_NCHANNELS",
+        "NCCL_MAX_NCHANNELS", "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"};
+    char text[16];
+    snprintf(text, sizeof text, "%d", (int)channels);
+    for (size_t i = 0; channels > 0 && i < sizeof names / sizeof *names; i++)
+        if (setenv(names[i], text, 1) != 0)
+            return hcp_fail(err, HCP_FAILED, "cannot set the environment: %s",
+                            strerror(errno));
+    return HCP_OK;
+}
+
 int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
-                   const char *log_dir, struct link_keeper *keeper, struct hcp_err *err)
+                   const char *log_dir, int32_t channels, struct link_keeper *keeper,
+                   struct hcp_err *err)
 {
     int mps = percent_of(end, "mps"), cpu = percent_of(end, "cpu");
     keeper->fd = -1;
@@ -113,6 +130,8 @@ int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
     if (strcmp(end->spec, "cpu") == 0)
         return HCP_OK;
     int rc = hcp_transport_prepare(err);
+    if (rc == HCP_OK)
+        rc = pin_channels(channels, err);
     if (rc != HCP_OK)
         return rc;
     if (mps > 0)
@@ -155,6 +174,8 @@ static int open_cuda(const struct hcp_link_end *end, const char *pipe_dir,
     snprintf(out->name, sizeof out->name, "%.95s", cuda.name);
     snprintf(out->uuid, sizeof out->uuid, "%s", cuda.uuid);
     hcp_device_slug(cuda.name, out->device, sizeof out->device);
+    snprintf(out->way.uuid, sizeof out->way.uuid, "%s", cuda.uuid);
+    snprintf(out->way.pci, sizeof out->way.pci, "%s", cuda.pci_bus_id);
     out->sm_seen = cuda.sm_count;
     out->sm_count = end->sm_count > 0 ? end->sm_count : cuda.sm_count;
     int mps = percent_of(end, "mps"), rc = HCP_OK;
@@ -180,14 +201,22 @@ int link_end_open(const struct hcp_link_end *end, const char *pipe_dir,
     *ordinal = 0;
     if (gethostname(out->host, sizeof out->host - 1) != 0)
         strcpy(out->host, "unknown");
-    if (strcmp(end->spec, "cpu") == 0)
-        return open_cpu(out, runtime);
+    memcpy(out->way.host, out->host, sizeof out->way.host);
+    int rc = HCP_OK;
+    if (strcmp(end->spec, "cpu") == 0) {
+        rc = open_cpu(out, runtime);
+    } else {
 #ifdef HAVE_CUDA
-    return open_cuda(end, pipe_dir, log_dir, runtime, ordinal, out, err);
+        rc = open_cuda(end, pipe_dir, log_dir, runtime, ordinal, out, err);
 #else
-    (void)pipe_dir, (void)log_dir;
-    return hcp_fail(err, HCP_FAILED,
-                    "%s: hcp-link was built without CUDA; configure with --with-cuda=DIR",
-                    end->spec);
+        (void)pipe_dir, (void)log_dir;
+        rc = hcp_fail(
+            err, HCP_FAILED,
+            "%s: hcp-link was built without CUDA; configure with --with-cuda=DIR",
+            end->spec);
 #endif
+    }
+    if (rc == HCP_OK)
+        hcp_topology_look(&out->way);
+    return rc;
 }

@@ -6,12 +6,13 @@
 
 void link_report_begin(struct link_session *s)
 {
-    static const char *const ends[] = {"device_a", "limit_a", "device_b", "limit_b",
-                                       "transport"};
+    static const char *const ends[] = {"device_a", "limit_a",   "device_b",
+                                       "limit_b",  "transport", "channels"};
     static const char *const rows[] = {"bytes",  "time_ms",  "p25_ms",
                                        "p75_ms", "gb_per_s", "samples"};
-    static const char *const fits[] = {"sizes", "alpha_us", "beta_gb_per_s",
-                                       "holdout_median_%", "holdout_max_%"};
+    static const char *const fits[] = {
+        "sizes",         "alpha_us",       "beta_gb_per_s", "holdout_median_%",
+        "holdout_max_%", "curve_median_%", "curve_p90_%",   "curve_max_%"};
     s->table = hcp_table_new();
     s->fits = hcp_table_new();
     s->list = s->args->json ? json_array() : NULL;
@@ -38,6 +39,18 @@ static void begin_row(hcp_table *table, const struct hcp_link_row *row)
     hcp_table_cell(table, "%s", row->device_b);
     hcp_table_cell(table, "%s", *row->limit_b ? row->limit_b : "none");
     hcp_table_cell(table, "%s", row->transport);
+    if (row->channels > 0)
+        hcp_table_cell(table, "%d", (int)row->channels);
+    else
+        hcp_table_cell(table, "%s", strcmp(row->transport, "nccl") ? "-" : "auto");
+}
+
+static void number_cell(hcp_table *table, double value)
+{
+    if (isnan(value))
+        hcp_table_cell(table, "-");
+    else
+        hcp_table_cell(table, "%.4g", value);
 }
 
 static void percent_cell(hcp_table *table, double share)
@@ -49,7 +62,7 @@ static void percent_cell(hcp_table *table, double share)
 }
 
 static void add_tables(struct link_session *s, const struct hcp_link_result *r,
-                       const struct hcp_link_fit *fit)
+                       const struct hcp_link_fit *fit, const struct hcp_link_curve *curve)
 {
     for (size_t i = 0; i < r->n; i++) {
         const struct hcp_link_row *row = &r->rows[i];
@@ -61,19 +74,41 @@ static void add_tables(struct link_session *s, const struct hcp_link_result *r,
         hcp_table_cell(s->table, "%.4g", gb_per_s(row));
         hcp_table_cell(s->table, "%d", (int)row->samples);
     }
-    if (!fit || r->n == 0)
+    if (r->n == 0)
+        return;
+    if (!fit) {
+        static const struct hcp_link_fit none = {NAN, NAN, NAN, NAN, 0};
+        fit = &none;
+    }
+    if (curve->n == 0)
         return;
     s->n_fits++;
     begin_row(s->fits, &r->rows[0]);
-    hcp_table_cell(s->fits, "%d", fit->sizes);
-    hcp_table_cell(s->fits, "%.4g", fit->alpha_us);
-    hcp_table_cell(s->fits, "%.4g", fit->gbps);
+    hcp_table_cell(s->fits, "%zu", curve->n);
+    number_cell(s->fits, fit->alpha_us);
+    number_cell(s->fits, fit->gbps);
     percent_cell(s->fits, fit->holdout_median);
     percent_cell(s->fits, fit->holdout_max);
+    percent_cell(s->fits, curve->holdout_median);
+    percent_cell(s->fits, curve->holdout_p90);
+    percent_cell(s->fits, curve->holdout_max);
+}
+
+static json_t *topology(const struct hcp_link_result *r)
+{
+    const struct hcp_topology_row *t = &r->topology;
+    if (r->n == 0 || !*t->connection)
+        return json_null();
+    json_t *o = json_object();
+    json_object_set_new(o, "connection", json_string(t->connection));
+    json_object_set_new(o, "links", t->links < 0 ? json_null() : json_integer(t->links));
+    json_object_set_new(o, "detail", json_string(t->detail));
+    return o;
 }
 
 static void add_json(struct link_session *s, const struct hcp_link_result *r,
-                     const struct hcp_link_fit *fit, const char *error)
+                     const struct hcp_link_fit *fit, const struct hcp_link_curve *curve,
+                     const char *error)
 {
     json_t *pair = json_object(), *rows = json_array();
     const struct hcp_link_row *first = r->n > 0 ? &r->rows[0] : NULL;
@@ -84,6 +119,9 @@ static void add_json(struct link_session *s, const struct hcp_link_result *r,
     json_object_set_new(pair, "device_b", json_string(first ? first->device_b : unknown));
     json_object_set_new(pair, "limit_b", json_string(s->job.end[1].limit));
     json_object_set_new(pair, "transport", json_string(s->job.transport));
+    json_object_set_new(pair, "channels",
+                        s->job.channels > 0 ? json_integer(s->job.channels)
+                                            : json_null());
     json_object_set_new(pair, "transport_version",
                         json_string(first ? first->transport_version : unknown));
     json_object_set_new(pair, "same_host",
@@ -106,6 +144,12 @@ static void add_json(struct link_session *s, const struct hcp_link_result *r,
     json_object_set_new(pair, "holdout_median",
                         hcp_json_real(fit ? fit->holdout_median : NAN));
     json_object_set_new(pair, "holdout_max", hcp_json_real(fit ? fit->holdout_max : NAN));
+    json_t *held = json_object();
+    json_object_set_new(held, "holdout_median", hcp_json_real(curve->holdout_median));
+    json_object_set_new(held, "holdout_p90", hcp_json_real(curve->holdout_p90));
+    json_object_set_new(held, "holdout_max", hcp_json_real(curve->holdout_max));
+    json_object_set_new(pair, "curve", held);
+    json_object_set_new(pair, "topology", topology(r));
     json_object_set_new(pair, "error", error ? json_string(error) : json_null());
     json_array_append_new(s->list, pair);
 }
@@ -116,7 +160,9 @@ void link_report_pair(struct link_session *s, const struct hcp_link_result *resu
     int64_t bytes[HCP_LINK_SIZES];
     double ms[HCP_LINK_SIZES];
     struct hcp_link_fit fit;
+    struct hcp_link_curve curve = {NULL, 0, NAN, NAN, NAN};
     struct hcp_err why; /* one size alone has no fit */
+    char name[96];
     for (size_t i = 0; i < result->n; i++) {
         bytes[i] = result->rows[i].bytes;
         ms[i] = result->rows[i].time_ms;
@@ -124,13 +170,21 @@ void link_report_pair(struct link_session *s, const struct hcp_link_result *resu
     int fitted =
         result->n > 0 && hcp_link_fit(bytes, ms, result->n, &fit, &why) == HCP_OK;
     if (result->n > 0 && !fitted)
-        fprintf(stderr, "hcp-profile: %s / %s: no alpha and beta: %s\n",
-                *s->job.end[0].limit ? s->job.end[0].limit : "none",
-                *s->job.end[1].limit ? s->job.end[1].limit : "none", why.text);
+        fprintf(stderr, "hcp-profile: %s: no alpha and beta: %s\n", link_name(s, name),
+                why.text);
+    if (result->n > 1)
+        hcp_link_curve_make(bytes, ms, result->n, &curve, &why);
+    if (!isnan(s->job.target) && curve.holdout_p90 > s->job.target)
+        fprintf(stderr,
+                "hcp-profile: %s: the curve's held-out error is %.1f %% (90th "
+                "percentile), not %.3g %%; a quieter machine or a longer --time-budget "
+                "may mend it\n",
+                link_name(s, name), 100 * curve.holdout_p90, 100 * s->job.target);
     if (s->list)
-        add_json(s, result, fitted ? &fit : NULL, error);
+        add_json(s, result, fitted ? &fit : NULL, &curve, error);
     else
-        add_tables(s, result, fitted ? &fit : NULL);
+        add_tables(s, result, fitted ? &fit : NULL, &curve);
+    hcp_link_curve_free(&curve);
 }
 
 void link_report_end(struct link_session *s)

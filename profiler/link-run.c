@@ -67,7 +67,7 @@ int hcp_link_find(char *path, size_t size, struct hcp_err *err)
 /* hcp-link's arguments, as link.h lists them; the texts live here. */
 struct command {
     struct hcp_mpirun mpirun;
-    char sizes[22 * HCP_LINK_SIZES], budget[32], sms[2][16];
+    char channels[16], sizes[22 * HCP_LINK_SIZES], target[32], budget[32], sms[2][16];
     const char *args[32];
 };
 
@@ -91,12 +91,20 @@ static int make_command(const struct hcp_link_job *job, struct command *c,
     for (size_t i = 0; i < job->n_sizes; i++)
         n += (size_t)snprintf(c->sizes + n, sizeof c->sizes - n, "%s%lld", i ? "," : "",
                               (long long)job->sizes[i]);
+    strcpy(c->channels, "-");
+    if (job->channels > 0)
+        snprintf(c->channels, sizeof c->channels, "%d", (int)job->channels);
+    strcpy(c->target, "-");
+    if (!isnan(job->target))
+        hcp_format_double(job->target, c->target);
     strcpy(c->budget, "-");
     if (isfinite(job->budget_s))
         hcp_format_double(fmax(job->budget_s, 0), c->budget);
     c->args[k++] = job->program;
     c->args[k++] = job->transport;
+    c->args[k++] = c->channels;
     c->args[k++] = c->sizes;
+    c->args[k++] = c->target;
     c->args[k++] = c->budget;
     c->args[k++] = word(job->pipe_dir);
     c->args[k++] = word(job->log_dir);
@@ -164,6 +172,26 @@ static int32_t take_int(const json_t *object, const char *name)
     return json_is_integer(value) ? (int32_t)json_integer_value(value) : -1;
 }
 
+/* Of the ends in r->row. */
+static void take_topology(struct reader *r, const json_t *way)
+{
+    struct hcp_topology_row *t = &r->out->topology;
+    const struct hcp_link_row *row = &r->row;
+    memcpy(t->device_a, row->device_a, sizeof t->device_a);
+    memcpy(t->device_b, row->device_b, sizeof t->device_b);
+    memcpy(t->uuid_a, row->uuid_a, sizeof t->uuid_a);
+    memcpy(t->uuid_b, row->uuid_b, sizeof t->uuid_b);
+    memcpy(t->name_a, row->name_a, sizeof t->name_a);
+    memcpy(t->name_b, row->name_b, sizeof t->name_b);
+    memcpy(t->from.host, row->from.host, sizeof t->from.host);
+    memcpy(t->host_b, row->host_b, sizeof t->host_b);
+    t->sm_count_a = row->sm_count_a;
+    t->sm_count_b = row->sm_count_b;
+    take_text(way, "connection", t->connection, sizeof t->connection);
+    take_text(way, "detail", t->detail, sizeof t->detail);
+    t->links = take_int(way, "links");
+}
+
 static void take_ends(struct reader *r, const json_t *line, const json_t *ends)
 {
     const json_t *a = json_array_get(ends, 0), *b = json_array_get(ends, 1);
@@ -186,6 +214,8 @@ static void take_ends(struct reader *r, const json_t *line, const json_t *ends)
     strcpy(row->limit_a, r->job->end[0].limit);
     strcpy(row->limit_b, r->job->end[1].limit);
     snprintf(row->transport, sizeof row->transport, "%s", r->job->transport);
+    row->channels = r->job->channels > 0 ? r->job->channels : -1;
+    take_topology(r, json_object_get(line, "topology"));
     r->has_ends = 1;
 }
 
@@ -225,6 +255,7 @@ static int take_line(struct reader *r, const char *text, struct hcp_err *err)
         rc = take_size(r, line, err);
     } else if (json_object_get(line, "done")) {
         r->done = 1;
+        r->out->left_out = take_int(line, "left_out");
     } else if (visits && r->progress) {
         r->progress(r->ctx, (int)json_integer_value(json_object_get(line, "visit")),
                     (int)json_integer_value(visits));
@@ -315,6 +346,8 @@ int hcp_link_measure(const struct hcp_link_job *job, struct hcp_link_result *out
     pid_t pid = 0;
     int fd = -1, rc = make_command(job, &command, err);
     out->n = 0;
+    out->left_out = 0;
+    hcp_topology_row_init(&out->topology);
     if (rc == HCP_OK)
         rc = start(&command, &pid, &fd, err);
     if (rc != HCP_OK)

@@ -4,16 +4,19 @@
  * other at the same time, as neighbours of a ring do. hcp-profile starts hcp-link, an MPI
  * program of two ranks, once for each pair of limits, and stores what it says.
  *
- * hcp-link TRANSPORT SIZES BUDGET_S PIPE_DIR LOG_DIR  DEVICE LIMIT UUID SMS  (rank 0)
- *                                                     DEVICE LIMIT UUID SMS  (rank 1)
+ * hcp-link TRANSPORT CHANNELS SIZES TARGET BUDGET_S PIPE_DIR LOG_DIR
+ *          DEVICE LIMIT UUID SMS (rank 0)  DEVICE LIMIT UUID SMS (rank 1)
  *
- * "-" stands for an empty word: no MPS daemon, the whole device, a UUID or number of SMs
- * that only the other host knows. Rank 0 prints JSON lines:
+ * "-" stands for an empty word: NCCL's choice of channels, no sizes to be added, no
+ * budget, no MPS daemon, the whole device, a UUID or number of SMs that only the other
+ * host knows. Rank 0 prints JSON lines:
  *
- *   {"ends":[{"host","device","name","uuid","sm_seen","sm_count"},{...}],"version":...}
+ *   {"ends":[{"host","device","name","uuid","sm_seen","sm_count"},{...}],"version":...,
+ *    "topology":{"connection","links","detail"}}
  *   {"visit":1,"visits":54}                   before each visit of a size
  *   {"bytes":4096,"repeats":1,"ms":[...]}     samples of a size, after the last visit
- *   {"done":true}                             nothing follows
+ *   {"done":true,"left_out":0}                sizes for which the budget left no time;
+ *                                             nothing follows
  *   {"error":"..."}                           nothing follows; the exit code is 0
  */
 #ifndef HCP_LINK_H
@@ -36,10 +39,12 @@ struct hcp_link_end {
 struct hcp_link_job {
     struct hcp_link_end end[2];
     const char *program;            /* path of hcp-link */
-    const char *transport;          /* "mpi" "nccl" */
+    const char *transport;          /* "mpi" "nccl" "copy" */
+    int32_t channels;               /* of NCCL; 0: its own choice */
     const char *pipe_dir, *log_dir; /* of the MPS daemon; "" none */
     int64_t sizes[HCP_LINK_SIZES];
     size_t n_sizes;
+    double target;   /* held-out error for which sizes are added; NaN: none are */
     double budget_s; /* INFINITY: none */
     int launched;    /* this process is a rank: start one, no mpirun */
     int silent;      /* of another rank than 0: says nothing */
@@ -48,7 +53,9 @@ struct hcp_link_job {
 /* What hcp-link said: one row a size, without provenance (but for the hosts). */
 struct hcp_link_result {
     struct hcp_link_row rows[HCP_LINK_SIZES];
-    size_t n; /* sizes left out by the budget are missing */
+    size_t n;                         /* sizes left out by the budget are missing */
+    int left_out;                     /* so many */
+    struct hcp_topology_row topology; /* connection "": not said */
 };
 
 /* Called before each visit of a size: visits done, of how many. */

@@ -95,8 +95,9 @@ endif
 # The two ranks of hcp-profile link.
 pkglibexec_PROGRAMS = profiler/hcp-link
 profiler_hcp_link_SOURCES = profiler/hcp-link.c profiler/link.h profiler/link-rank.h \
-	profiler/link-end.c profiler/link-exchange.c
+	profiler/link-end.c profiler/link-exchange.c profiler/link-hold.c \
+	profiler/link-visit.c
 profiler_hcp_link_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
-profiler_hcp_link_LDADD = profiler/libhcptransport.la profiler/libhcpprofiler.la \
-	$(PROFILER_CUDA) $(MPI_LIBS)
+profiler_hcp_link_LDADD = profiler/libhcptopology.la profiler/libhcptransport.la \
+	profiler/libhcpprofiler.la $(PROFILER_CUDA) $(MPI_LIBS)
 endif

@@ -78,11 +78,30 @@ no_ranks_left() { # nor their keepers; zombies do not count
     with_mpi
     run --separate-stderr "${link[@]}" --sizes 4K..16K --json
     [ "$status" -eq 0 ]
-    [[ "$output" == '[{"schema":1,"device_a":"'*'"limit_a":"cpu:100",'*'"transport":"mpi","transport_version":"'* ]]
+    [[ "$output" == '[{"schema":1,"device_a":"'*'"limit_a":"cpu:100",'*'"transport":"mpi","channels":null,"transport_version":"'* ]]
     [[ "$output" == *'"rows":[{"bytes":4096,"time_ms":'*'{"bytes":8192,'*'{"bytes":16384,'* ]]
-    [[ "$output" == *'"alpha_us":'*'"beta_gb_per_s":'*'"holdout_median":'*'"error":null}]' ]]
+    [[ "$output" == *'"alpha_us":'*'"beta_gb_per_s":'*'"holdout_median":'*'"curve":{"holdout_median":'*'"holdout_p90":'*'"holdout_max":'*'"topology":{"connection":"host","links":0,"detail":"the host'*'"error":null}]' ]]
+    # Of one inner size the curve has one error: that of the line between the other two.
+    e=$(sed 's/.*"curve":{"holdout_median":\([^,]*\),.*/\1/' <<<"$output")
+    awk -v e="$e" -v a="$(rows time_ms "WHERE bytes = 4096")" -v b="$(rows time_ms "WHERE bytes = 8192")" -v c="$(rows time_ms "WHERE bytes = 16384")" \
+        'BEGIN { d = (a + (c - a) / 3) / b - 1; if (d < 0) d = -d; exit !(d - e < 1e-6 && e - d < 1e-6) }'
     t=$(sed 's/.*"bytes":8192,"time_ms":\([^,]*\),.*/\1/' <<<"$output")
     awk -v a="$t" -v b="$(rows "printf('%.17g', time_ms)" "WHERE bytes = 8192")" 'BEGIN { exit !(a > 0 && a / b - 1 < 1e-12 && b / a - 1 < 1e-12) }'
+}
+
+@test "show --links: the curve with its held-out error, as the report has it" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K..32K
+    [ "$status" -eq 0 ]
+    read -r median p90 <<<"$(awk '/ALPHA_US/ { getline; print $(NF - 2), $(NF - 1) }' <<<"$output")"
+    hcp-profile show --links | tail -n 1 | grep -q " $median/$p90 measured\$"
+    hcp-profile show --links --json >j
+    grep -q '"curve":{"bytes":\[4096,8192,16384,32768\],"time_ms":\[' j
+    e=$(sed 's/.*"curve":{.*"holdout_p90":\([^,]*\),.*/\1/' j)
+    [ "$(awk -v e="$e" 'BEGIN { printf "%.1f", 100 * e }')" = "$p90" ]
+    # One size is no curve.
+    "${link[@]}" --sizes 4K --db one.db
+    hcp-profile show --links --json --db one.db | grep -q '"curve":null'
 }
 
 @test "one size alone has no fit: no second table, and why" {
@@ -91,6 +110,43 @@ no_ranks_left() { # nor their keepers; zombies do not count
     [ "$status" -eq 0 ]
     [ "$(wc -l <<<"$output")" -eq 2 ]
     [[ "$stderr" == *"cpu:100 / cpu:100: no alpha and beta: "*"measure at least two sizes"* ]]
+}
+
+@test "sizes are added between those given until the target is met; none unasked" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K,64K,16M --target-error 1%
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"3 sizes from 4096 to 16777216 bytes and more where the curve asks for them"* ]]
+    [ "$(rows "count(*) BETWEEN 4 AND 27 AND count(DISTINCT bytes) = count(*)")" -eq 1 ]
+    [ "$(rows "min(bytes) || ' ' || max(bytes)")" = "4096 16777216" ]
+    n=$(rows "count(*)")
+    [[ "$(grep -A1 ALPHA_US <<<"$output" | tail -n 1)" =~ mpi\ +-\ +$n\  ]]
+    # All have their three visits.
+    [ "$(rows "min(samples) >= 6")" -eq 1 ]
+}
+
+@test "how the devices are connected is stored, once for all pairs of limits" {
+    with_mpi
+    "${link[@]}" --sizes 4K,8K --limits 100/100,100/50
+    [ "$(sqlite3 "$HCP_DB" "SELECT count(*) || ' ' || connection || ' ' || links FROM topology")" = "1 host 0" ]
+    [[ "$(sqlite3 "$HCP_DB" "SELECT detail FROM topology")" == "the host's memory"* ]]
+    [ "$(sqlite3 "$HCP_DB" "SELECT count(*) FROM topology t JOIN link l USING (run_id) WHERE t.device_a_id = l.device_a_id")" -eq 4 ]
+}
+
+@test "two hosts, one of them a pose: rows and topology name both, over TCP" {
+    with_mpi
+    unshare --uts true 2>/dev/null || skip "may not pose as another host"
+    mpirun --version 2>&1 | grep -q 'Open MPI\|OpenRTE' || skip "not Open MPI"
+    sh=$(command -v sh)
+    run --separate-stderr timeout 60 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,tcp \
+        mpirun --oversubscribe --bind-to none -np 1 "${link[@]}" : \
+        -np 1 unshare --uts "$sh" -c 'hostname elsewhere && exec "$@"' sh "${link[@]}"
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [ "$(rows "count(*) || ' ' || same_host || ' ' || host_b")" = "3 0 elsewhere" ]
+    [ "$(rows "DISTINCT run.host <> host_b" "JOIN run ON run.id = run_id")" -eq 1 ]
+    [ "$(sqlite3 "$HCP_DB" "SELECT connection || ' ' || host_b FROM topology")" = "network elsewhere" ]
 }
 
 @test "each run stays beside the others" {
@@ -185,7 +241,12 @@ no_ranks_left() { # nor their keepers; zombies do not count
     refuse 2 "'1M..4K' is an empty range" hcp-profile link --devices cpu --sizes 1M..4K
     refuse 2 "the ends of a link are cuda:N or cpu" hcp-profile link --devices cpu,gpu0
     refuse 2 "nccl moves data between two GPUs, not cpu and cpu" hcp-profile link --devices cpu,cpu --transport nccl
-    refuse 2 "use nccl or mpi" hcp-profile link --transport tcp
+    refuse 2 "use nccl, mpi or copy" hcp-profile link --transport tcp
+    refuse 2 "copy moves data between two GPUs, not cpu and cpu" hcp-profile link --devices cpu,cpu --transport copy
+    refuse 2 "'3' is neither auto nor a power of two up to 32" hcp-profile link --channels 1,3
+    refuse 2 "'64' is neither auto nor a power of two up to 32" hcp-profile link --channels 64
+    refuse 2 "--channels are NCCL's; --transport mpi has none" hcp-profile link --devices cpu --channels 2
+    refuse 2 "'150%' is not an error between 0 and 100 %" hcp-profile link --devices cpu --target-error 150%
     refuse 2 "is not a time" hcp-profile link --time-budget soon
     refuse 2 "unexpected argument 'cpu'" hcp-profile link cpu
     [ ! -e no.db ]
