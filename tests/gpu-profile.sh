@@ -3,14 +3,14 @@
 # The profiler on a real GPU: limits proven, cells stored, a kill survived, nothing
 # left behind. Skips without a GPU. TAP.
 set -u
-echo 1..15
+echo 1..17
 n=0
 ok() { # ok STATUS NAME
     n=$((n + 1))
     if [ "$1" -eq 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; fi
 }
 if ! hcp-profile devices --json 2>/dev/null | grep -q '"device": *"cuda:0"'; then
-    while [ $n -lt 15 ]; do n=$((n + 1)); echo "ok $n # SKIP no CUDA device"; done
+    while [ $n -lt 17 ]; do n=$((n + 1)); echo "ok $n # SKIP no CUDA device"; done
     exit 0
 fi
 
@@ -56,6 +56,14 @@ column method | sort | uniq -c | sed 's/^/# method: /'
 column note | sort | uniq -c | sed 's/^/# note: /'
 [ "$(column cupti_ms | grep -c '[0-9]')" -ge 12 ]
 ok $? 'CUPTI times stand beside the events'
+hcp-profile link --sizes 64M --limits 100/100 --channels 1,4 --db "$dir/c.db" 2>"$dir/err" >"$dir/out"
+sed 's/^/# /' "$dir/err" "$dir/out"
+awk '$6 == 1 { one = $8 } $6 == 4 { four = $8 } END { exit !(four > 0 && one > 1.5 * four) }' "$dir/out"
+ok $? 'channels of NCCL: more of them are faster'
+hcp-profile link --sizes 64M --limits 100/100,100/10 --transport copy --db "$dir/c.db" 2>"$dir/err" >"$dir/out"
+sed 's/^/# /' "$dir/err" "$dir/out"
+awk '$4 == "mps:100" { all = $8 } $4 == "mps:10" { few = $8 } END { exit !(all > 0 && few < 1.1 * all) }' "$dir/out"
+ok $? 'copy engines do not mind a limit'
 sleep 1
 [ -z "$(ours)" ]
 ok $? 'no MPS daemon or server is left'
@@ -102,12 +110,22 @@ ok $? 'finish passes are timed at every limit'
 # Two GPUs: NCCL, whole and limited.
 if ! command -v mpirun >/dev/null || ! hcp-profile devices --json | grep -q '"device": *"cuda:1"'; then
     ok 0 'transfers between two GPUs # SKIP not two GPUs, or no mpirun'
+    ok 0 'channels of NCCL: more of them are faster # SKIP'
+    ok 0 'copy engines do not mind a limit # SKIP'
     ok 0 'no MPS daemon or server is left # SKIP'
     exit 0
 fi
 hcp-profile link --sizes 4K..64M --limits 100/100,100/10,none/none 2>"$dir/err" >"$dir/out"
 ok $? 'transfers between two GPUs'
 sed 's/^/# /' "$dir/err" "$dir/out"
+hcp-profile link --sizes 64M --limits 100/100 --channels 1,4 --db "$dir/c.db" 2>"$dir/err" >"$dir/out"
+sed 's/^/# /' "$dir/err" "$dir/out"
+awk '$6 == 1 { one = $8 } $6 == 4 { four = $8 } END { exit !(four > 0 && one > 1.5 * four) }' "$dir/out"
+ok $? 'channels of NCCL: more of them are faster'
+hcp-profile link --sizes 64M --limits 100/100,100/10 --transport copy --db "$dir/c.db" 2>"$dir/err" >"$dir/out"
+sed 's/^/# /' "$dir/err" "$dir/out"
+awk '$4 == "mps:100" { all = $8 } $4 == "mps:10" { few = $8 } END { exit !(all > 0 && few < 1.1 * all) }' "$dir/out"
+ok $? 'copy engines do not mind a limit'
 sleep 1
 [ -z "$(ours)" ]
 ok $? 'no MPS daemon or server is left'
