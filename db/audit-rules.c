@@ -359,9 +359,12 @@ const struct hcp_rule hcp_audit_rules[] = {
      "SELECT 1, key, '', bytes, 0, printf('%.5g ms is faster than the %.5g ms of %d "
      "bytes, beyond the quartiles of both', time_ms, t0, b0), lo0 / hi, NULL, id FROM "
      "(SELECT *, lag(lo) OVER w AS lo0, lag(time_ms) OVER w AS t0, lag(bytes) OVER "
-     "w AS "
-     "b0 FROM alink WINDOW w AS (PARTITION BY key, run_id ORDER BY bytes)) WHERE hi < "
-     "0.95 * lo0"},
+     "w AS b0, bytes / time_ms AS g, lag(bytes / time_ms) OVER w AS g0, lag(bytes / "
+     "time_ms, 2) OVER w AS g00, lead(bytes / time_ms) OVER w AS g1 FROM alink WINDOW w "
+     "AS (PARTITION BY key, run_id ORDER BY bytes)) WHERE hi < 0.95 * lo0 AND NOT "
+     /* A step, where more channels are taken: fast as before up to it, fast as after it
+        beyond. */
+     "(ifnull(g0 >= 0.95 * g00, 0) AND ifnull(g1 >= 0.95 * g, 0))"},
 };
 /* clang-format on */
 const size_t hcp_n_audit_rules = sizeof hcp_audit_rules / sizeof *hcp_audit_rules;

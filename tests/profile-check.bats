@@ -173,6 +173,20 @@ scaled() {
     [[ "$said" == *"run: sqlite3 x.db 'PRAGMA foreign_keys=ON; DELETE FROM link WHERE id IN (2)' && hcp-profile link --db x.db --limits mps:100/mps:100 --transport nccl" ]]
 }
 
+@test "a step in a link's curve is none of its faults, an odd size beside it is" {
+    head -n 1 "$BATS_FILE_TMPDIR/link.csv" >step.csv
+    for row in '8388608 0.15' '16777216 0.27' '33554432 0.53' '34603008 0.29' '67108864 0.54'; do
+        # shellcheck disable=SC2086
+        set -- $row
+        echo "toy,mps:100,132,132,$2,$2,$2,12,synthetic,l,link,$1,toy,mps:100,nccl,1" >>step.csv
+    done
+    hcp-profile import --db x.db step.csv >/dev/null
+    sqlite3 x.db "PRAGMA foreign_keys = ON; DELETE FROM cell WHERE limiter <> 'mps:100'; DELETE FROM finish WHERE limiter <> 'mps:100'"
+    [ -z "$(found)" ]
+    planted warning link-not-monotone "34603008 bytes: 0.29 ms is faster than the 0.8 ms of 33554432 bytes" \
+        "UPDATE link SET time_ms = 0.8, p25_ms = 0.8, p75_ms = 0.8 WHERE bytes = 33554432"
+}
+
 # ---- coverage ----
 
 @test "failed cells, and failed ones that another run has measured" {
