@@ -44,6 +44,7 @@ EXTRA_DIST += profiler/device-cuda.c profiler/clocks.c profiler/clocks.h \
 	profiler/cuda-timer.c profiler/cuda-timer.h \
 	profiler/cupti.c profiler/cupti.h profiler/spin.cu profiler/spin.h
 endif
+EXTRA_DIST += profiler/h200-links.md
 CLEANFILES += profiler/*.ptxas
 
 bin_PROGRAMS += profiler/hcp-profile

@@ -61,6 +61,11 @@ int main(int argc, char **argv)
     w.runtime = hcp_runtime_cuda();
     w.ordinal = rank;
     w.runtime->select(w.ordinal);
+    if (size == 2) {
+        w.name = "copy";
+        transport_cases_copies(&w, 60);
+        transport_cases_shared(&w, 0);
+    }
     w.name = "mpi";
     transport_cases_passes(&w, 30);
     transport_cases_silent(&w);
@@ -70,11 +75,6 @@ int main(int argc, char **argv)
     transport_cases_silent(&w);
     transport_cases_untaken(&w, 256 << 20); /* NCCL keeps 4 MiB a channel */
     transport_cases_cancel(&w);
-    if (size == 2) {
-        w.name = "copy";
-        transport_cases_copies(&w, 60);
-        transport_cases_shared(&w, 0);
-    }
     int status = transport_cases_done(&w);
     MPI_Finalize();
     return status;

@@ -3,6 +3,8 @@
 # The recorded H200 that ships with the project: fitted, it predicts cells that were
 # measured on another H200, on and off its grid.
 
+bats_require_minimum_version 1.5.0
+
 setup_file() {
     export HCP_DB=$BATS_FILE_TMPDIR/h200.db
     hcp-profile import nvidia-h200
@@ -56,4 +58,25 @@ quantile() {
     [ "$status" -eq 0 ]
     gain=$(grep -o '"gain_over_even":[0-9.]*' <<<"$output" | cut -d: -f2)
     awk -v g="$gain" 'BEGIN { exit !(g > 4 && g < 6) }'
+}
+
+@test "links: curves to 10 %, and to that of what another pair of cards took" {
+    export HCP_DB=$BATS_TEST_TMPDIR/l.db
+    hcp-profile import nvidia-h200-links
+    run hcp-profile show --links
+    [ "$(grep -c ' nccl' <<<"$output")" -eq 6 ]
+    awk '/ nccl/ { split($9, e, "/"); if (e[2] > 10) exit 1 }' <<<"$output"
+    [[ "$(hcp-profile show --topology)" == *"nvlink"*"18 NVLinks through NVSwitch"* ]]
+    hcp-profile check --no-device >said || [ $? -eq 1 ]
+    run ! grep -q 'link-not-monotone' said # the steps are none
+    for file in nvidia-h200-links nvidia-h200; do
+        awk -F, '$1 == "device" { for (i = 1; i <= NF; i++) c[$i] = i; next }
+            /^[^#]/ && $c["kind"] == "link" && $c["transport"] == "nccl" && (!c["channels"] || $c["channels"] == "") {
+                print $c["peer_limit"], $c["bytes"], $c["time_ms"] }' "$HCP_PROFILES/$file.csv" | sort -k1,1 -k2,2n >"$file"
+    done
+    awk 'NR == FNR { n[$1]++; x[$1, n[$1]] = $2; y[$1, n[$1]] = $3; there[$1, $2] = 1; next }
+        ($1, $2) in there || !n[$1] { next }
+        { for (i = 1; x[$1, i + 1] < $2; i++); t = y[$1, i] + (y[$1, i + 1] - y[$1, i]) * ($2 - x[$1, i]) / (x[$1, i + 1] - x[$1, i])
+          e = t / $3 - 1; if (e < 0) e = -e; seen++; if (e > 0.1) bad++ }
+        END { print seen " sizes, " bad + 0 " beyond 10 %"; exit !(seen == 20 && bad == 0) }' nvidia-h200-links nvidia-h200
 }
