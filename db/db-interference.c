@@ -27,6 +27,7 @@ static const struct hcp_column columns[] = {
     REAL("beside_ms", beside_ms, "t.beside_ms"),
     REAL("transfer_alone_ms", transfer_alone_ms, "t.transfer_alone_ms"),
     REAL("transfer_beside_ms", transfer_beside_ms, "t.transfer_beside_ms"),
+    REAL("wait_ms", wait_ms, "t.wait_ms"),
     INT("samples", samples, "t.samples", -1, 0),
     INT("sm_seen", sm_seen, "t.sm_seen", -1, 1),
     TEXT("provider_version", provider_version, "t.provider_version"),
@@ -100,6 +101,8 @@ int hcp_interference_row_validate(const struct hcp_interference_row *row,
         rc = i < 2 && isnan(times[i].ms)
                  ? hcp_fail(err, HCP_FAILED, "%s is missing", times[i].name)
                  : hcp_check_times(&times[i], 1, err);
+    if (!rc && (row->wait_ms < 0 || isinf(row->wait_ms)))
+        rc = hcp_fail(err, HCP_FAILED, "wait_ms %g is no time", row->wait_ms);
     if (!rc)
         rc = hcp_check_sms(row->sm_seen, row->sm_count, err);
     return rc ? rc : hcp_check_provenance(&row->from, err);

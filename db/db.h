@@ -253,6 +253,8 @@ struct hcp_interference_row {
     int64_t bytes;                                /* each way */
     double alone_ms, beside_ms;                   /* the block: medians */
     double transfer_alone_ms, transfer_beside_ms; /* one transfer; NaN unknown */
+    double wait_ms; /* of a step of both: beyond its computing, and not for data that was
+                       still on its way; NaN unknown */
     int32_t samples;                              /* of beside_ms */
     int32_t sm_seen;                              /* by the block */
     char provider_version[48], transport_version[32];

@@ -4,7 +4,7 @@ noinst_LTLIBRARIES += db/libhcpdb.la
 db_libhcpdb_la_SOURCES = db/error.c db/error.h db/parse.c db/parse.h db/db.h \
 	db/db-internal.h db/columns.h db/columns.c db/peak.c db/cell.c db/check.c db/db-open.c \
 	db/db-sql.c db/rows.c db/rows-db.c db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
-	db/db-bandwidth.c db/db-finish.c db/db-link.c db/db-topology.c db/db-interference.c db/db-drift.c \
+	db/db-bandwidth.c db/db-finish.c db/db-link.c db/interference.h db/interference.c db/db-topology.c db/db-interference.c db/db-drift.c \
 	db/db-linear.c db/db-ring.c db/link.c db/link-curve.c db/merge.c
 nodist_db_libhcpdb_la_SOURCES = db/schema-sql.h
 db_libhcpdb_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)

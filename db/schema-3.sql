@@ -61,7 +61,8 @@ CREATE UNIQUE INDEX topology_identity
 
 -- An attention block of a on its own and beside a transfer with b, which sends as many
 -- bytes back; the transfer on its own and beside the block. Times of one block and of
--- one transfer. The run's host is that of a.
+-- one transfer; wait_ms: what the step of both took beyond its computing, and not for
+-- data that was still on its way. The run's host is that of a.
 CREATE TABLE interference (
     id INTEGER PRIMARY KEY,
     run_id INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
@@ -89,6 +90,7 @@ CREATE TABLE interference (
     beside_ms REAL NOT NULL CHECK (beside_ms > 0),
     transfer_alone_ms REAL CHECK (transfer_alone_ms > 0),
     transfer_beside_ms REAL CHECK (transfer_beside_ms > 0),
+    wait_ms REAL CHECK (wait_ms >= 0),
     samples INTEGER CHECK (samples >= 0),
     sm_seen INTEGER CHECK (sm_seen > 0),
     measured_at TEXT

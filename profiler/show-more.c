@@ -172,6 +172,7 @@ static int print_interference(const struct hcp_interference_row *r, void *ctx)
         show_real(t, 5, r->transfer_alone_ms);
         show_real(t, 5, r->transfer_beside_ms);
         show_real(t, 3, back);
+        show_real(t, 3, 1e3 * r->wait_ms);
         show_int(t, r->samples);
         show_int(t, r->sm_seen);
         origin_cells(t, &r->from);
@@ -190,6 +191,7 @@ static int print_interference(const struct hcp_interference_row *r, void *ctx)
     put_real(o, "transfer_alone_ms", r->transfer_alone_ms);
     put_real(o, "transfer_beside_ms", r->transfer_beside_ms);
     put_real(o, "transfer_factor", back);
+    put_real(o, "wait_ms", r->wait_ms);
     put_int(o, "samples", r->samples);
     put_int(o, "sm_seen", r->sm_seen);
     put_text(o, "provider_version", r->provider_version);
@@ -206,8 +208,9 @@ int show_interference(hcp_db *db, const struct hcp_filter *filter, int json, siz
         {"A", 0},           {"KERNEL", 0},    {"SHAPE", 0},     {"MASK", 0},
         {"Q_LEN", 1},       {"KV_LEN", 1},    {"B", 0},         {"TRANSPORT", 0},
         {"BYTES", 1},       {"ALONE_MS", 1},  {"BESIDE_MS", 1}, {"FACTOR", 1},
-        {"TRANSFER_MS", 1}, {"BESIDE_MS", 1}, {"FACTOR", 1},    {"SAMPLES", 1},
-        {"SMS", 1},         {"ORIGIN", 0},    {"RUN", 0},       {NULL, 0}};
+        {"TRANSFER_MS", 1}, {"BESIDE_MS", 1}, {"FACTOR", 1},    {"WAIT_US", 1},
+        {"SAMPLES", 1},     {"SMS", 1},       {"ORIGIN", 0},    {"RUN", 0},
+        {NULL, 0}};
     struct printer p = begin(columns, json);
 
     return finish(&p, hcp_db_each_interference(db, filter, print_interference, &p, err),

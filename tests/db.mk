@@ -26,6 +26,13 @@ tests_test_cli_SOURCES = tests/test-cli.c
 tests_test_cli_CFLAGS = $(tests_test_db_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_cli_LDADD = db/libhcpcli.la db/libhcpdb.la $(CMOCKA_LIBS)
 endif
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-interference
+TESTS += tests/test-interference
+tests_test_interference_SOURCES = tests/test-interference.c tests/db-fixture.h
+tests_test_interference_CFLAGS = $(tests_test_db_CFLAGS)
+tests_test_interference_LDADD = $(tests_test_db_LDADD) $(LIBM)
+endif
 check_PROGRAMS += tests/ring-rows
 tests_ring_rows_SOURCES = tests/ring-rows.c
 tests_ring_rows_LDADD = db/libhcpdb.la

@@ -280,6 +280,7 @@ static void refused(void **state)
     BAD(interference, r.beside_ms = NAN, "beside_ms is missing");
     BAD(interference, r.alone_ms = 0, "alone_ms 0 is not a time");
     BAD(interference, r.transfer_alone_ms = -1, "transfer_alone_ms -1 is not a time");
+    BAD(interference, r.wait_ms = -1, "wait_ms -1 is no time");
     BAD(interference, r.bytes = 0, "bytes 0 is out of range");
     BAD(interference, strcpy(r.transport, "pigeon"), "expected one of: nccl mpi copy");
     BAD(interference, r.kv_len = 0, "kv_len 0 is out of range");
