@@ -54,6 +54,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct link_args *a = state->input;
     struct hcp_err err = {0};
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->beside;
+        return 0;
     case 'd':
         a->db = arg;
         return 0;
@@ -193,6 +196,8 @@ static int measure_pair(struct link_session *s, double deadline_s, struct hcp_er
     hcp_progress_clear(&s->progress);
     if (job->silent)
         return rc;
+    if (s->beside)
+        return beside_end_pair(s, rc, err);
     if (rc == HCP_OK)
         rc = store(s, &result, err);
     else
@@ -235,15 +240,17 @@ static int measure(struct link_session *s)
 static void announce(const struct link_session *s)
 {
     const struct hcp_link_job *job = &s->job;
-    fprintf(
-        stderr,
-        "hcp-profile: %s and %s over %s, %zu pair%s of limits%s, %zu size%s from %lld "
-        "to %lld bytes%s\n",
-        job->end[0].spec, job->end[1].spec, job->transport, s->n_pairs,
-        s->n_pairs == 1 ? "" : "s", s->args->channels ? " and channels" : "",
-        job->n_sizes, job->n_sizes == 1 ? "" : "s", (long long)job->sizes[0],
-        (long long)job->sizes[job->n_sizes - 1],
-        isnan(job->target) ? "" : " and more where the curve asks for them");
+    fprintf(stderr, "hcp-profile: %s and %s over %s, %zu pair%s of limits%s, ",
+            job->end[0].spec, job->end[1].spec, job->transport, s->n_pairs,
+            s->n_pairs == 1 ? "" : "s", s->args->channels ? " and channels" : "");
+    if (s->beside)
+        fprintf(stderr, "%zu block%s beside a transfer\n", s->beside->job.n,
+                s->beside->job.n == 1 ? "" : "s");
+    else
+        fprintf(stderr, "%zu size%s from %lld to %lld bytes%s\n", job->n_sizes,
+                job->n_sizes == 1 ? "" : "s", (long long)job->sizes[0],
+                (long long)job->sizes[job->n_sizes - 1],
+                isnan(job->target) ? "" : " and more where the curve asks for them");
 }
 
 static int launched(struct link_session *s, struct hcp_err *err)
@@ -270,21 +277,24 @@ static int launched(struct link_session *s, struct hcp_err *err)
 
 int cmd_link(int argc, char **argv)
 {
+    static const struct argp_child children[] = {
+        {&beside_argp, 0, "A block of attention beside a transfer:", 10}, {0}};
     static const struct argp argp = {
         options,
         parse,
         "",
         "Measures what a transfer between two devices takes when each sends to the other "
         "at once, as neighbours of a ring do, and stores every size.",
-        NULL,
+        children,
         NULL,
         NULL};
     static struct link_session s;
-    struct link_args a = {.budget_s = NAN};
+    static struct link_args a = {.budget_s = NAN};
     struct hcp_err err = {0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &a))
         return HCP_USAGE;
     s.args = &a;
+    s.beside = a.beside.on ? &a.beside : NULL;
     hcp_worker_catch_signals();
     int rc = launched(&s, &err);
     if (rc == HCP_OK)
@@ -293,6 +303,8 @@ int cmd_link(int argc, char **argv)
     s.job.pipe_dir = s.job.log_dir = "";
     if (rc == HCP_OK)
         rc = link_choose(&s, &err);
+    if (rc == HCP_OK && s.beside)
+        rc = beside_choose(&s, &err);
     if (rc == HCP_OK)
         rc = hcp_link_ready(&s.job, &err);
     if (rc == HCP_OK && !s.job.silent)
@@ -301,14 +313,14 @@ int cmd_link(int argc, char **argv)
     if (rc == HCP_OK)
         rc = start_mps(&s, &err);
     if (rc == HCP_OK) {
-        link_report_begin(&s);
+        (s.beside ? beside_report_begin : link_report_begin)(&s);
         provenance(&s);
         if (!s.job.silent) {
             announce(&s);
             hcp_progress_init(&s.progress);
         }
         rc = measure(&s);
-        link_report_end(&s);
+        (s.beside ? beside_report_end : link_report_end)(&s);
     } else if (!hcp_worker_stop) {
         hcp_cli_report(&err);
     } else {
@@ -317,5 +329,6 @@ int cmd_link(int argc, char **argv)
     hcp_mps_stop(s.mps);
     hcp_db_close(s.db);
     free(s.gpus);
+    free(a.beside.text);
     return hcp_cli_finish(rc);
 }

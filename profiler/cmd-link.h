@@ -6,6 +6,7 @@
 #define HCP_CMD_LINK_H
 #include <string.h>
 #include "db/cli.h"
+#include "profiler/cmd-beside.h"
 #include "profiler/device.h"
 #include "profiler/limiter.h"
 #include "profiler/link.h"
@@ -17,11 +18,13 @@ struct link_args {
     const char *db, *devices, *limits, *transport, *channels, *sizes, *target;
     double budget_s;
     int json;
+    struct beside beside;
 };
 
 /* What one command measures. */
 struct link_session {
     const struct link_args *args;
+    struct beside *beside; /* NULL: sizes are measured */
     struct hcp_link_job job;
     struct {
         char limit[2][32];

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "db/cli.h"
-#include "profiler/link-rank.h"
+#include "profiler/link-beside-rank.h"
 #include "profiler/mpirun.h"
 
 #define TIMEOUT_S 60.0
@@ -26,6 +26,8 @@ struct rank {
     double target, budget_s;
     struct link_keeper keeper;
     struct link_identity ends[2];
+    struct hcp_beside_job job;
+    struct link_beside beside; /* where job has blocks */
 };
 
 /* One line for hcp-profile, at once. */
@@ -128,7 +130,8 @@ static int parse_sizes(const char *text, struct rank *r, struct hcp_err *err)
 static int parse(int argc, char **argv, struct rank *r, struct hcp_err *err)
 {
     int size;
-    if (argc != ARGUMENTS || !hcp_mpi_launched(&r->rank, &size))
+    if ((argc != ARGUMENTS && argc != ARGUMENTS + 1) ||
+        !hcp_mpi_launched(&r->rank, &size))
         return hcp_fail(err, HCP_USAGE, "is started by 'hcp-profile link'");
     if (r->rank < 0 || r->rank > 1)
         return hcp_fail(err, HCP_FAILED,
@@ -159,6 +162,8 @@ static int parse(int argc, char **argv, struct rank *r, struct hcp_err *err)
             rc = hcp_parse_int(a[3], "SMs", 0, INT32_MAX, &sms, err);
         e->sm_count = (int32_t)sms;
     }
+    if (rc == HCP_OK && argc > ARGUMENTS)
+        rc = hcp_beside_parse(argv[ARGUMENTS], &r->job, err);
     return rc;
 }
 
@@ -223,14 +228,20 @@ static void measure(struct rank *r, int rc, struct hcp_err *err)
         return;
     if (r->rank == 0)
         say_ends(r, hcp_transport_version(plan.transport));
+    if (r->job.n > 0)
+        rc = link_beside_open(&r->beside, &r->job, &plan, config.ordinal, err);
+    if (anyone_failed(r, rc, err))
+        return;
     rc = link_keeper_start(&r->keeper, &r->end[r->rank], err);
     if (anyone_failed(r, rc, err))
         return;
-    rc = link_meter_open(&plan, plan.sizes[plan.n - 1].bytes, &meter, err);
+    if (r->job.n == 0)
+        rc = link_meter_open(&plan, plan.sizes[plan.n - 1].bytes, &meter, err);
     if (anyone_failed(r, rc, err))
         return;
-    rc = link_measure(&plan, meter, err);
-    r->n_sizes = plan.n;
+    rc = r->job.n > 0 ? link_beside_measure(&r->beside, err)
+                      : link_measure(&plan, meter, err);
+    r->n_sizes = r->job.n > 0 ? 0 : plan.n;
     if (rc != HCP_OK) {
         fprintf(stderr, "hcp-link: rank %d (%s, %s): %s\n", r->rank, r->end[r->rank].spec,
                 mine->host, err->text);
@@ -242,6 +253,10 @@ static void measure(struct rank *r, int rc, struct hcp_err *err)
         return;
     hcp_transport_close(plan.transport);
     link_meter_close(meter);
+    if (r->job.n > 0)
+        link_beside_close(&r->beside);
+    if (r->rank == 0 && r->job.n > 0)
+        link_beside_say(&r->beside, say);
     if (r->rank == 0)
         say_sizes(r);
 }

@@ -116,6 +116,8 @@ static int make_command(const struct hcp_link_job *job, struct command *c,
         c->args[k++] = word(e->uuid);
         c->args[k++] = e->sm_count > 0 ? c->sms[i] : "-";
     }
+    if (job->blocks)
+        c->args[k++] = job->blocks;
     c->args[k] = NULL;
     return HCP_OK;
 }
@@ -251,6 +253,8 @@ static int take_line(struct reader *r, const char *text, struct hcp_err *err)
         rc = hcp_fail(err, HCP_FAILED, "%.1000s", error);
     } else if (json_object_get(line, "ends")) {
         take_ends(r, line, json_object_get(line, "ends"));
+    } else if (json_object_get(line, "beside") && r->has_ends && r->job->beside) {
+        rc = r->job->beside(r->job->ctx, &r->row, line, err);
     } else if (json_object_get(line, "bytes")) {
         rc = take_size(r, line, err);
     } else if (json_object_get(line, "done")) {
@@ -281,8 +285,8 @@ static int read_lines(struct reader *r, int fd, struct hcp_err *err)
         else if (ready <= 0 && hcp_now_s() - heard_s > SILENCE_S)
             rc = hcp_fail(err, HCP_FAILED,
                           "hcp-link has said nothing for %.0f s and was ended; smaller "
-                          "--sizes say whether it is the link that is slow",
-                          SILENCE_S);
+                          "%s say whether it is the link that is slow",
+                          SILENCE_S, r->job->blocks ? "--lens" : "--sizes");
         if (rc != HCP_OK || ready <= 0)
             continue;
         ssize_t got = read(fd, text + n, room - 1 - n);

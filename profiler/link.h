@@ -6,6 +6,7 @@
  *
  * hcp-link TRANSPORT CHANNELS SIZES TARGET BUDGET_S PIPE_DIR LOG_DIR
  *          DEVICE LIMIT UUID SMS (rank 0)  DEVICE LIMIT UUID SMS (rank 1)
+ *          [BLOCKS] (link-beside.h)
  *
  * "-" stands for an empty word: NCCL's choice of channels, no sizes to be added, no
  * budget, no MPS daemon, the whole device, a UUID or number of SMs that only the other
@@ -25,6 +26,8 @@
 #include "db/db.h"
 
 enum { HCP_LINK_SIZES = 64, HCP_LINK_SAMPLES = 128 };
+
+struct json_t;
 
 /* One end, as asked for. */
 struct hcp_link_end {
@@ -48,6 +51,11 @@ struct hcp_link_job {
     double budget_s; /* INFINITY: none */
     int launched;    /* this process is a rank: start one, no mpirun */
     int silent;      /* of another rank than 0: says nothing */
+    const char *blocks; /* --beside: BLOCKS, instead of sizes; NULL: sizes */
+    /* Takes a line of link-beside.h; ends: as in a row of sizes. */
+    int (*beside)(void *ctx, const struct hcp_link_row *ends, const struct json_t *line,
+                  struct hcp_err *err);
+    void *ctx; /* of beside */
 };
 
 /* What hcp-link said: one row a size, without provenance (but for the hosts). */

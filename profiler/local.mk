@@ -47,11 +47,13 @@ endif
 EXTRA_DIST += profiler/h200-links.md
 CLEANFILES += profiler/*.ptxas
 
+EXTRA_DIST += profiler/h200-beside.md
 bin_PROGRAMS += profiler/hcp-profile
 profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/cmd-devices.c profiler/cmd-run.c \
 	profiler/cmd-link.c profiler/cmd-link.h profiler/link-choose.c profiler/link-report.c \
-	profiler/link-run.c profiler/link.h \
+	profiler/link-run.c profiler/link.h profiler/link-beside.h profiler/link-beside.c \
+	profiler/cmd-beside.h profiler/cmd-beside.c profiler/beside-report.c \
 	profiler/cmd-show.c profiler/show-groups.h profiler/show-groups.c \
 	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
 	profiler/show-rows.c profiler/show-more.c profiler/show-rings.c \
@@ -97,7 +99,8 @@ endif
 pkglibexec_PROGRAMS = profiler/hcp-link
 profiler_hcp_link_SOURCES = profiler/hcp-link.c profiler/link.h profiler/link-rank.h \
 	profiler/link-end.c profiler/link-exchange.c profiler/link-hold.c \
-	profiler/link-visit.c
+	profiler/link-visit.c profiler/link-beside.h profiler/link-beside.c \
+	profiler/link-beside-rank.h profiler/link-beside-rank.c
 profiler_hcp_link_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 profiler_hcp_link_LDADD = profiler/libhcptopology.la profiler/libhcptransport.la \
 	profiler/libhcpprofiler.la $(PROFILER_CUDA) $(MPI_LIBS)

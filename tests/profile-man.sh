@@ -22,6 +22,8 @@ sed -n '/^\.Ss link/,/^\.Ss show/s/^\.It //p' "$page" | sed 's/ , /\n/g' >>items
 if test -x "$top_builddir/profiler/hcp-link" && command -v mpirun >/dev/null; then
     hcp-profile link --db l.db --devices cpu,cpu --limits 100/100 --sizes 4K,8K 2>/dev/null |
         grep -E '^DEVICE' | tr 'A-Z ' 'a-z\n' | grep . >>columns
+    hcp-profile link --db l.db --devices cpu,cpu --limits 100/100 --beside --lens 32 --heads 8 2>/dev/null |
+        grep -E '^DEVICE' | tr 'A-Z ' 'a-z\n' | grep . >>columns
 fi
 sed -n '/^\.Ss check/,/^\.Ss All/s/^\.It //p' "$page" | sed 's/ , /\n/g' >>items
 hcp-profile check c.db --no-device | grep '^DEVICE' | tr 'A-Z ' 'a-z\n' | grep . >>columns

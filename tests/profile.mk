@@ -52,6 +52,7 @@ $(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
 EXTRA_DIST += tests/fake-mps-control
 profiler_scripts = tests/profile-run.bats tests/profile-adaptive.bats \
 	tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats \
+	tests/profile-beside.bats \
 	tests/profile-check.bats tests/profile-check-rows.bats tests/profile-diff.bats tests/profile-man.sh \
 	tests/gpu-profile.sh
 dist_check_SCRIPTS += $(profiler_scripts)

@@ -89,6 +89,23 @@ endif
 dist_check_SCRIPTS += tests/ring-queued.sh
 TESTS += tests/ring-queued.sh
 
+# What hcp-link measures beside transfers, likewise.
+if HAVE_MPI
+if HAVE_NCCL
+check_PROGRAMS += tests/beside-queued-test
+tests_beside_queued_test_SOURCES = tests/beside-queued-test.c tests/fake-gpu.c \
+	tests/fake-gpu.h tests/fake-kernels.c profiler/link-beside-rank.c \
+	profiler/link-beside-rank.h profiler/link-beside.c profiler/link-beside.h \
+	profiler/link-hold.c profiler/link-rank.h profiler/bench.c profiler/bench-finish.c \
+	profiler/bench.h profiler/check.c profiler/check.h profiler/sweep.c profiler/sweep.h \
+	profiler/measure.c profiler/measure.h profiler/stats.c profiler/stats.h
+tests_beside_queued_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
+tests_beside_queued_test_LDADD = profiler/libhcptransport.la $(JANSSON_LIBS) $(LIBM)
+endif
+endif
+dist_check_SCRIPTS += tests/beside-queued.sh
+TESTS += tests/beside-queued.sh
+
 # hcp-ring itself on CPU ranks.
 ring_scripts = tests/ring-verify.bats tests/ring-errors.bats tests/ring-run.bats \
 	tests/ring-leak.sh
