@@ -102,6 +102,8 @@ static int share_daemon(const struct ring_comm *c, ring_warden *w,
     return mpi == MPI_SUCCESS ? HCP_OK : fail_mpi(err, "MPI_Bcast", mpi);
 }
 
+enum { WANTS_MPS = 1, WANTS_GREEN = 2 };
+
 int ring_limit_apply(struct ring_comm *c, ring_warden *w, const char *limit,
                      const char *device_uuid, char pipe_dir[108], char log_dir[108],
                      struct hcp_err *err)
@@ -110,30 +112,34 @@ int ring_limit_apply(struct ring_comm *c, ring_warden *w, const char *limit,
     int32_t value = 0;
     *pipe_dir = *log_dir = '\0';
     int rc = hcp_parse_limit(limit, kind, &value, err);
-    int want = rc == HCP_OK && strcmp(kind, "mps") == 0, any = 0;
-    int mpi = MPI_Allreduce(&want, &any, 1, MPI_INT, MPI_MAX, c->host);
+    int want = rc != HCP_OK                 ? 0
+               : strcmp(kind, "mps") == 0   ? WANTS_MPS
+               : strcmp(kind, "green") == 0 ? WANTS_GREEN
+                                            : 0;
+    int any = 0, mpi = MPI_Allreduce(&want, &any, 1, MPI_INT, MPI_BOR, c->host);
     if (mpi != MPI_SUCCESS)
         return fail_mpi(err, "MPI_Allreduce", mpi);
+    if (any == (WANTS_MPS | WANTS_GREEN))
+        return want == 0 ? rc
+                         : hcp_fail(err, HCP_FAILED,
+                                    "limit %s: another rank of this host has a limit "
+                                    "%s; one limiter a run: plan with either for all",
+                                    limit, want == WANTS_MPS ? "green:SMS" : "mps:PCT");
     struct mps_offer offer;
-    if (any) {
+    if (any & WANTS_MPS) {
         int shared = share_daemon(c, w, &offer, err);
         if (shared != HCP_OK)
             return shared;
     }
     if (rc != HCP_OK)
         return rc;
-    if (want) {
+    if (want == WANTS_MPS) {
         if (offer.rc != HCP_OK)
             return hcp_fail(err, offer.rc, "%s", offer.text);
         memcpy(pipe_dir, offer.pipe_dir, sizeof offer.pipe_dir);
         memcpy(log_dir, offer.log_dir, sizeof offer.log_dir);
         return hcp_mps_client_env(pipe_dir, log_dir, value, device_uuid, err);
     }
-    if (strcmp(kind, "green") == 0)
-        return hcp_fail(err, HCP_FAILED,
-                        "limit %s: this version cannot run under a green context; plan "
-                        "with mps:PCT instead",
-                        limit);
     if (strcmp(kind, "cpu") != 0 || value == 100)
         return HCP_OK;
     /* A shell would take the first stop for a suspended job and show its prompt. */

@@ -66,8 +66,9 @@ void ring_comm_close(struct ring_comm *c);
 
 /* Applies the rank's limit of the plan: `mps:` sets this process's environment, before
  * its first CUDA call, the host's first rank having started the daemon if any rank of
- * the host has such a limit; `cpu:` throttles; "" nothing. device_uuid: which GPU ("":
- * not a GPU). Collective over the host's ranks. */
+ * the host has such a limit; `cpu:` throttles; `green:` nothing yet, the
+ * context is made when the device is opened; "" nothing. Not `mps:` and `green:` on one
+ * host. device_uuid: which GPU ("": not a GPU). Collective over the host's ranks. */
 int ring_limit_apply(struct ring_comm *c, ring_warden *w, const char *limit,
                      const char *device_uuid, char pipe_dir[108], char log_dir[108],
                      struct hcp_err *err);

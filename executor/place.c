@@ -74,7 +74,8 @@ static int before_me(const struct ring_comm *comm, const char device[64], int *o
         return hcp_fail(err, HCP_FAILED, "out of memory on a rank of this host");
     }
     *out = 0;
-    if (MPI_Allgather(device, 64, MPI_CHAR, all, 64, MPI_CHAR, comm->host) != MPI_SUCCESS) {
+    if (MPI_Allgather(device, 64, MPI_CHAR, all, 64, MPI_CHAR, comm->host) !=
+        MPI_SUCCESS) {
         free(all);
         return hcp_fail(err, HCP_FAILED, "MPI cannot gather the host's devices");
     }
@@ -119,9 +120,10 @@ static int open_gpu(const struct hcp_device_info *gpu, int index, const char *li
                     struct ring_place *p, struct hcp_err *err)
 {
     hcp_cuda_info cuda = {.size = sizeof cuda};
+    hcp_green *green = NULL; /* to the end of the process */
     char kind[8] = "", why[700];
-    int32_t percent = 100;
-    int rc = hcp_parse_limit(limit, kind, &percent, err);
+    int32_t value = 100;
+    int rc = hcp_parse_limit(limit, kind, &value, err), mps = strcmp(kind, "mps") == 0;
 
     if (rc)
         return rc;
@@ -130,10 +132,13 @@ static int open_gpu(const struct hcp_device_info *gpu, int index, const char *li
         return rc;
     p->device.size = sizeof p->device;
     /* An MPS client sees the one device that its environment names. */
-    if (hcp_cuda_device(*kind ? 0 : index, &p->device, &cuda, why, sizeof why))
+    if (hcp_cuda_device(mps ? 0 : index, &p->device, &cuda, why, sizeof why))
         return hcp_fail(err, HCP_FAILED, "%s", why);
-    if (*kind)
-        rc = hcp_mps_prove(percent, cuda.mps_enabled, cuda.sm_count, gpu->sm_count,
+    if (*kind && !mps) {
+        rc = hcp_green_limit(index, value, cuda.mps_enabled, &green, err);
+        p->device.sm_count = cuda.sm_count = value;
+    } else if (mps)
+        rc = hcp_mps_prove(value, cuda.mps_enabled, cuda.sm_count, gpu->sm_count,
                            p->pipe_dir, p->log_dir, err);
     else if (cuda.mps_enabled)
         rc = hcp_fail(err, HCP_FAILED,
@@ -159,17 +164,23 @@ static int open_gpu(const struct hcp_device_info *gpu, int index, const char *li
 static void open_cpu(struct ring_place *p)
 {
     p->runtime = hcp_runtime_cpu();
-    p->device = (hcp_device_ref){
-        .size = sizeof p->device, .kind = HCP_DEVICE_CPU, .sm_count = 1};
+    p->device =
+        (hcp_device_ref){.size = sizeof p->device, .kind = HCP_DEVICE_CPU, .sm_count = 1};
     cpu_slug(p->self.device, &p->self);
+}
+
+/* gpu < 0: the CPU. */
+static int limit_fits(const char *limit, int gpu)
+{
+    if (gpu < 0)
+        return strncmp(limit, "cpu:", 4) == 0;
+    return strncmp(limit, "mps:", 4) == 0 || strncmp(limit, "green:", 6) == 0;
 }
 
 /* A limit that the device which stands in for the plan's does not know is left out. */
 static const char *limit_here(const hcp_plan_rank *rank, int gpu, int any_device)
 {
-    const char *own = gpu >= 0 ? "mps:" : "cpu:";
-
-    return any_device && strncmp(rank->limit, own, 4) != 0 ? "" : rank->limit;
+    return any_device && !limit_fits(rank->limit, gpu) ? "" : rank->limit;
 }
 
 int ring_place_open(struct ring_comm *comm, ring_warden *warden,
@@ -193,8 +204,7 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
         snprintf(p.self.limit, sizeof p.self.limit, "%s", limit);
         if (gpu >= 0)
             uuid = gpus->infos[gpu].uuid;
-        if (*limit && strncmp(limit, gpu >= 0 ? "mps:" : "cpu:", 4) != 0 &&
-            strncmp(limit, "green:", 6) != 0)
+        if (*limit && !limit_fits(limit, gpu))
             rc = hcp_fail(err, HCP_FAILED, "the limit '%s' is not one of a %s", limit,
                           gpu >= 0 ? "GPU" : "CPU");
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static hcp_cuda_part part; /* sm_count 0: none */
 static _Thread_local int last_code;
 static _Thread_local char last_text[512];
 
@@ -162,6 +163,20 @@ int hcp_cuda_device_count(int *count, char *err, size_t err_size)
     return HCP_RC_OK;
 }
 
+void hcp_cuda_use_part(const hcp_cuda_part *p)
+{
+    part = p ? *p : (hcp_cuda_part){0};
+}
+
+const hcp_cuda_part *hcp_cuda_part_here(void)
+{
+    int ordinal;
+    return part.sm_count > 0 && cudaGetDevice(&ordinal) == cudaSuccess &&
+                   ordinal == part.ordinal
+               ? &part
+               : NULL;
+}
+
 static void format_uuid(const cudaUUID_t *uuid, char *text, size_t text_size)
 {
     const unsigned char *b = (const unsigned char *)uuid->bytes;
@@ -192,6 +207,8 @@ int hcp_cuda_device(int ordinal, hcp_device_ref *out, hcp_cuda_info *info, char 
         e = cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, ordinal);
     if (e != cudaSuccess)
         return fail(e, "read the GPU's attributes", err, err_size);
+    if (part.sm_count > 0 && part.ordinal == ordinal)
+        sm_count = part.sm_count;
     if (info) {
         if ((e = cudaSetDevice(ordinal)) == cudaSuccess)
             e = cudaMemGetInfo(&free_bytes, &total_bytes);

@@ -6,7 +6,7 @@
  */
 #ifndef HCP_CUDA_INTERNAL_H
 #define HCP_CUDA_INTERNAL_H
-#include "kernels/provider.h"
+#include "kernels/cuda.h"
 #include "kernels/runtime.h"
 
 #ifdef __cplusplus
@@ -22,6 +22,9 @@ void hcp_cuda_note(const char *text);
 
 /* Text of the last failure in this thread; "" if none. */
 const char *hcp_cuda_error_text(void);
+
+/* The part that streams of the thread's current device are to be made of, or NULL. */
+const hcp_cuda_part *hcp_cuda_part_here(void);
 
 int hcp_cuda_launch_randn(void *dst, int64_t n, int32_t dtype, uint64_t seed,
                           uint64_t first, void *stream);

@@ -40,6 +40,20 @@ int hcp_cuda_device_count(int *count, char *err, size_t err_size);
 int hcp_cuda_device(int ordinal, hcp_device_ref *out, hcp_cuda_info *info, char *err,
                     size_t err_size);
 
+/* A part of a device that this process keeps to, and who makes streams of it. */
+typedef struct hcp_cuda_part {
+    int32_t ordinal, sm_count;
+    /* A stream that runs on the part only, high: before the work of others where it
+     * can; hcp_rc, and why not in one line. */
+    int (*stream_create)(void *ctx, int high, void **out, char *why, size_t why_size);
+    void *ctx;
+} hcp_cuda_part;
+
+/* From now on streams that hcp_runtime_cuda() makes on this device are the part's, and
+ * its sm_count is what hcp_cuda_device() tells; NULL: the whole device again. Not
+ * while other threads use the runtime. */
+void hcp_cuda_use_part(const hcp_cuda_part *part);
+
 /* One line for a CUDA runtime error code (the integer of cudaError_t): cause and
  * next step. MPS errors (805-811) name the pipe and log directories in use.
  * Returns text. */

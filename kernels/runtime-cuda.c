@@ -83,9 +83,22 @@ static int fill(void *dst, int byte, int64_t bytes, void *stream)
                           "fill memory");
 }
 
+/* Of the part of the device that this process keeps to. */
+static int stream_of_part(const hcp_cuda_part *part, int high, void **out)
+{
+    char why[512];
+    int rc = part->stream_create(part->ctx, high, out, why, sizeof why);
+    if (rc != HCP_RC_OK)
+        hcp_cuda_note(why);
+    return rc;
+}
+
 static int stream_create(void **out)
 {
     cudaStream_t stream;
+    const hcp_cuda_part *part = hcp_cuda_part_here();
+    if (part)
+        return stream_of_part(part, 0, out);
     int rc = hcp_cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                             "create a stream");
     if (rc == HCP_RC_OK)
@@ -97,6 +110,9 @@ static int stream_create_high(void **out)
 {
     cudaStream_t stream;
     int least, greatest;
+    const hcp_cuda_part *part = hcp_cuda_part_here();
+    if (part)
+        return stream_of_part(part, 1, out);
     cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (e == cudaSuccess)
         e = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);

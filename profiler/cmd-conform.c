@@ -15,11 +15,13 @@
 #include <unistd.h>
 #include "db/cli.h"
 #include "kernels/conformance.h"
+#include "kernels/cuda.h"
 #include "profiler/commands.h"
 #include "profiler/device.h"
+#include "profiler/limiter.h"
 #include "profiler/progress.h"
 
-enum { OPT_KERNEL = 0x2000, OPT_PROVIDER, OPT_SET };
+enum { OPT_KERNEL = 0x2000, OPT_PROVIDER, OPT_SET, OPT_LIMIT };
 
 /* Failures that the text report names one by one, and reasons of refusals. */
 enum { MAX_SHOWN = 20 };
@@ -32,6 +34,7 @@ struct last_words {
 
 struct args {
     const char *device, *plugin, *provider, *set;
+    int32_t green; /* SMs; 0: no limit */
     int json;
     struct last_words *words;
 };
@@ -82,6 +85,8 @@ static const struct argp_option options[] = {
     {"provider", OPT_PROVIDER, "NAME", 0, "This kernel (all that the device has)", 0},
     {"set", OPT_SET, "SET", 0,
      "quick, small, full or huge: which cases (full; huge adds tensors of 13 GiB)", 0},
+    {"limit", OPT_LIMIT, "green:SMS", 0, "In a green context of so many SMs of the GPU",
+     0},
     {"json", 'j', NULL, 0, "Report as JSON, with every case", 0},
     {0},
 };
@@ -99,6 +104,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct args *a = state->input;
     const struct hcp_device_ops *ops;
     struct hcp_err err = {0};
+    char kind[8];
     switch (key) {
     case 'D':
         if (hcp_device_ops_of(arg, &ops, &err) != HCP_OK)
@@ -119,6 +125,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!find_set(arg))
             argp_error(state, "--set: '%s' is not quick, small, full or huge", arg);
         a->set = arg;
+        return 0;
+    case OPT_LIMIT:
+        if (hcp_parse_limit(arg, kind, &a->green, &err) != HCP_OK)
+            argp_error(state, "--limit: %s", err.text);
+        if (strcmp(kind, "green") != 0)
+            argp_error(state,
+                       "--limit '%s': cases are checked on a whole device or "
+                       "under green:SMS",
+                       arg);
         return 0;
     case 'j':
         a->json = 1;
@@ -145,6 +160,31 @@ static void open_cpu(struct here *here)
     here->runtime = hcp_runtime_cpu();
     hcp_cpu_describe(name, uuid, &llc, &memory, &cores);
     hcp_device_slug(name, here->slug, sizeof here->slug);
+}
+
+/* Under the limit, if there is one. */
+static int limit_device(const struct args *args, struct here *here, struct hcp_err *err)
+{
+    if (args->green == 0)
+        return HCP_OK;
+    if (here->device.kind != HCP_DEVICE_CUDA)
+        return hcp_fail(err, HCP_USAGE,
+                        "limit 'green:%d' is not one of a CPU; leave --limit out",
+                        (int)args->green);
+#ifdef HAVE_CUDA
+    hcp_cuda_info cuda = {.size = sizeof cuda};
+    hcp_green *green = NULL; /* to the end of the process */
+    char why[700];
+    int ordinal = here->device.ordinal;
+    if (hcp_cuda_device(ordinal, &here->device, &cuda, why, sizeof why) != HCP_RC_OK)
+        return hcp_fail(err, HCP_FAILED, "%s", why);
+    int rc = hcp_green_limit(ordinal, args->green, cuda.mps_enabled, &green, err);
+    if (rc == HCP_OK)
+        here->device.sm_count = args->green;
+    return rc;
+#else
+    return HCP_OK;
+#endif
 }
 
 static int open_device(const char *spec, struct here *here, struct hcp_err *err)
@@ -376,6 +416,8 @@ static int child(const struct args *args)
     hcp_registry *registry = NULL;
     char why[900];
     int rc = open_device(args->device, &here, &err);
+    if (rc == HCP_OK)
+        rc = limit_device(args, &here, &err);
     if (rc == HCP_OK && hcp_registry_open(&here.device, args->plugin, &registry, why,
                                           sizeof why) != HCP_RC_OK)
         rc = hcp_fail(&err, HCP_FAILED, "%s", why);

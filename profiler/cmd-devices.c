@@ -20,13 +20,17 @@ struct limiter_state {
     char text[1024];
 };
 
+static const struct {
+    const char *name, *value;
+} limiters[] = {{"mps", "PCT"}, {"green", "SMS"}, {"cpu", "PCT"}};
+
 struct here {
     struct hcp_device_info *gpus, cpu;
     size_t n_gpus, n_kernels;
     struct hcp_kernel_info *kernels;
     char no_gpu[512];
     int cores;
-    struct limiter_state mps, duty;
+    struct limiter_state mps, green, duty;
 };
 
 static const struct argp_option options[] = {
@@ -44,9 +48,34 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
+/* Opens the first GPU under a limit; says how many SMs that gave, or why it did not. */
+static void try_limit(const struct here *here, struct hcp_device_config *config,
+                      struct limiter_state *s)
+{
+    struct hcp_err err = {0};
+    hcp_device *device = NULL;
+    config->batch = 1;
+    config->heads = 32;
+    config->kv_heads = 8;
+    config->head_dim = 128;
+    config->sm_count = here->gpus[0].sm_count;
+    strcpy(config->spec, "cuda:0");
+    strcpy(config->dtype, "bf16");
+    strcpy(config->device_uuid, here->gpus[0].uuid);
+    s->works = hcp_device_worker_ops.open(config, &device, &err) == HCP_OK;
+    if (s->works) {
+        snprintf(s->text, sizeof s->text, "%s gives %d of %d SMs on cuda:0",
+                 config->limit, device->info.sm_seen, device->info.sm_count);
+        device->ops->close(device);
+    } else {
+        snprintf(s->text, sizeof s->text, "%.1000s", err.text);
+    }
+}
+
 /* Starts a daemon of our own and, where there is a GPU, a client under half of it. */
 static void try_mps(struct here *here)
 {
+    struct hcp_device_config config = {.limit = "mps:50"};
     struct hcp_err err = {0};
     hcp_mps *mps = NULL;
     struct limiter_state *s = &here->mps;
@@ -54,33 +83,38 @@ static void try_mps(struct here *here)
         snprintf(s->text, sizeof s->text, "%.1000s", err.text);
         return;
     }
-    if (here->n_gpus == 0) {
-        snprintf(s->text, sizeof s->text,
-                 "the daemon starts, but there is no CUDA GPU: %.900s", here->no_gpu);
-        hcp_mps_stop(mps);
-        return;
-    }
-    struct hcp_device_config config = {.batch = 1,
-                                       .heads = 32,
-                                       .kv_heads = 8,
-                                       .head_dim = 128,
-                                       .sm_count = here->gpus[0].sm_count};
-    hcp_device *device = NULL;
-    strcpy(config.spec, "cuda:0");
-    strcpy(config.limit, "mps:50");
-    strcpy(config.dtype, "bf16");
-    strcpy(config.device_uuid, here->gpus[0].uuid);
     snprintf(config.mps_pipe, sizeof config.mps_pipe, "%s", hcp_mps_pipe_dir(mps));
     snprintf(config.mps_log, sizeof config.mps_log, "%s", hcp_mps_log_dir(mps));
-    s->works = hcp_device_worker_ops.open(&config, &device, &err) == HCP_OK;
-    if (s->works) {
-        snprintf(s->text, sizeof s->text, "mps:50 gives %d of %d SMs on cuda:0",
-                 device->info.sm_seen, device->info.sm_count);
-        device->ops->close(device);
-    } else {
-        snprintf(s->text, sizeof s->text, "%.1000s", err.text);
-    }
+    if (here->n_gpus == 0)
+        snprintf(s->text, sizeof s->text,
+                 "the daemon starts, but there is no CUDA GPU: %.900s", here->no_gpu);
+    else
+        try_limit(here, &config, s);
     hcp_mps_stop(mps);
+}
+
+/* A green context of about half of the first GPU. */
+static void try_green(struct here *here)
+{
+    struct hcp_device_config config = {0};
+    struct limiter_state *s = &here->green;
+    if (here->n_gpus == 0) {
+        snprintf(s->text, sizeof s->text, "there is no CUDA GPU: %.900s", here->no_gpu);
+        return;
+    }
+    const struct hcp_device_info *gpu = &here->gpus[0];
+    const struct hcp_green_rule rule = {gpu->sm_count, gpu->green_min, gpu->green_step,
+                                        gpu->green_most};
+    if (rule.step <= 0) {
+        snprintf(s->text, sizeof s->text, "%s", gpu->no_green);
+        return;
+    }
+    snprintf(config.limit, sizeof config.limit, "green:%d", hcp_green_near(&rule, 50));
+    try_limit(here, &config, s);
+    size_t n = strlen(s->text);
+    if (s->works)
+        snprintf(s->text + n, sizeof s->text - n, "; from %d to %d in steps of %d, or %d",
+                 rule.min, rule.most, rule.step, rule.sm_count);
 }
 
 /* Half a core for a child that would use a whole one, for 0.4 s. */
@@ -137,6 +171,7 @@ static int look(struct here *here, struct hcp_err *err)
     hcp_device_slug(cpu->name, cpu->slug, sizeof cpu->slug);
     cpu->sm_count = here->cores;
     try_mps(here);
+    try_green(here);
     try_duty_cycle(&here->duty);
     return HCP_OK;
 }
@@ -202,10 +237,10 @@ static void print_text(const struct here *here)
 
     putchar('\n');
     t = new_table(limiter_columns, 3);
-    const struct limiter_state *states[] = {&here->mps, &here->duty};
-    for (int i = 0; i < 2; i++) {
+    const struct limiter_state *states[] = {&here->mps, &here->green, &here->duty};
+    for (int i = 0; i < 3; i++) {
         hcp_table_row(t);
-        hcp_table_cell(t, "%s", i == 0 ? "mps:PCT" : "cpu:PCT");
+        hcp_table_cell(t, "%s:%s", limiters[i].name, limiters[i].value);
         hcp_table_cell(t, "%s", states[i]->works ? "yes" : "no");
         hcp_table_cell(t, "%s", states[i]->text);
     }
@@ -238,22 +273,23 @@ static json_t *device_json(const char *spec, int gpu, const struct hcp_device_in
 
 static void print_json(const struct here *here)
 {
-    json_t *devices = json_array(), *doc = json_object(), *limiters = json_array();
+    json_t *devices = json_array(), *doc = json_object(), *tried = json_array();
     char spec[16];
     for (size_t i = 0; i < here->n_gpus; i++) {
         spec_of((int)i, spec);
         json_array_append_new(devices, device_json(spec, (int)i, &here->gpus[i], here));
     }
     json_array_append_new(devices, device_json("cpu", -1, &here->cpu, here));
-    json_array_append_new(limiters, json_pack("{s:s, s:b, s:s}", "limit", "mps", "works",
-                                              here->mps.works, "text", here->mps.text));
-    json_array_append_new(limiters, json_pack("{s:s, s:b, s:s}", "limit", "cpu", "works",
-                                              here->duty.works, "text", here->duty.text));
+    const struct limiter_state *states[] = {&here->mps, &here->green, &here->duty};
+    for (int i = 0; i < 3; i++)
+        json_array_append_new(
+            tried, json_pack("{s:s, s:b, s:s}", "limit", limiters[i].name, "works",
+                             states[i]->works, "text", states[i]->text));
     json_object_set_new(doc, "schema", json_integer(1));
     json_object_set_new(doc, "devices", devices);
     json_object_set_new(doc, "no_cuda_reason",
                         here->n_gpus ? json_null() : json_string(here->no_gpu));
-    json_object_set_new(doc, "limiters", limiters);
+    json_object_set_new(doc, "limiters", tried);
     hcp_json_print(doc, stdout);
 }
 
@@ -264,8 +300,8 @@ int cmd_devices(int argc, char **argv)
         parse,
         "",
         "Lists the devices of this machine, the attention kernels on each, and which "
-        "limits work: "
-        "both limiters are tried, with a private MPS daemon and with a test process.",
+        "limits work: each limiter is tried, with a private MPS daemon, a green context "
+        "and a test process.",
         NULL,
         NULL,
         NULL};

@@ -126,7 +126,9 @@ static int start_mps(struct link_session *s, struct hcp_err *err)
         return HCP_OK;
     if (hcp_mps_start(&s->mps, &why) != HCP_OK)
         return hcp_fail(err, HCP_FAILED,
-                        "%.900s. '--limits none/none' measures without it", why.text);
+                        "%.900s. '--limits green:SMS/green:SMS' and '--limits "
+                        "none/none' measure without it",
+                        why.text);
     s->job.pipe_dir = hcp_mps_pipe_dir(s->mps);
     s->job.log_dir = hcp_mps_log_dir(s->mps);
     return HCP_OK;

@@ -24,6 +24,7 @@ struct cuda_device {
     struct hcp_bench bench;
     struct hcp_bench_plan *plan;
     struct hcp_cuda_timer timer;
+    hcp_green *green; /* NULL: no green context */
     hcp_nvml *nvml;
     int cupti; /* 1: usable */
     int allow_throttled;
@@ -49,6 +50,18 @@ static void fill_info(const hcp_cuda_info *cuda, struct hcp_device_info *info)
              cuda->runtime_version / 1000, cuda->runtime_version % 1000 / 10);
 }
 
+/* What green contexts there are, or why there are none. */
+static void fill_green(int ordinal, struct hcp_device_info *info)
+{
+    struct hcp_green_rule rule = {0};
+    struct hcp_err why;
+    if (hcp_green_rule(ordinal, &rule, &why) != HCP_OK)
+        snprintf(info->no_green, sizeof info->no_green, "%.239s", why.text);
+    info->green_min = rule.min;
+    info->green_step = rule.step;
+    info->green_most = rule.most;
+}
+
 int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason,
                   size_t reason_size)
 {
@@ -66,6 +79,7 @@ int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason,
             break;
         struct hcp_device_info *info = &(*infos)[(*n)++];
         fill_info(&cuda, info);
+        fill_green(i, info);
         hcp_nvml_close(hcp_nvml_open(cuda.uuid, driver, why, sizeof why));
         if (*driver)
             strcpy(info->driver, driver);
@@ -73,13 +87,15 @@ int hcp_cuda_list(struct hcp_device_info **infos, size_t *n, char *reason,
     return HCP_OK;
 }
 
-/* The limit is what this process says it is. */
-static int prove_limit(const struct hcp_device_config *config, const hcp_cuda_info *cuda,
-                       struct hcp_device_info *info, struct hcp_err *err)
+/* The limit is what this process says it is; a green context is made here. */
+static int prove_limit(const struct hcp_device_config *config, int ordinal,
+                       const hcp_cuda_info *cuda, struct cuda_device *d,
+                       hcp_device_ref *ref, struct hcp_err *err)
 {
+    struct hcp_device_info *info = &d->base.info;
     char kind[8] = "";
-    int32_t percent = 100;
-    int rc = hcp_parse_limit(config->limit, kind, &percent, err);
+    int32_t value = 100;
+    int rc = hcp_parse_limit(config->limit, kind, &value, err);
     if (rc != HCP_OK)
         return rc;
     if (!*kind && cuda->mps_enabled)
@@ -88,13 +104,19 @@ static int prove_limit(const struct hcp_device_config *config, const hcp_cuda_in
                         "an MPS daemon");
     if (!*kind)
         return HCP_OK;
+    if (strcmp(kind, "green") == 0) {
+        rc = hcp_green_limit(ordinal, value, cuda->mps_enabled, &d->green, err);
+        if (rc == HCP_OK)
+            ref->sm_count = info->sm_seen = value;
+        return rc;
+    }
     if (strcmp(kind, "mps") != 0)
         return hcp_fail(err, HCP_USAGE,
-                        "limit '%s' is not one of a CUDA GPU; use mps:PCT",
+                        "limit '%s' is not one of a CUDA GPU; use mps:PCT or green:SMS",
                         config->limit);
     if (config->sm_count > 0)
         info->sm_count = config->sm_count;
-    return hcp_mps_prove(percent, cuda->mps_enabled, cuda->sm_count, info->sm_count,
+    return hcp_mps_prove(value, cuda->mps_enabled, cuda->sm_count, info->sm_count,
                          config->mps_pipe, config->mps_log, err);
 }
 
@@ -121,14 +143,19 @@ static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
     d->allow_throttled = config->allow_throttled;
     fill_info(&cuda, info);
     info->peak_tflops = hcp_peak_tflops(info->slug, config->dtype);
-    int rc = prove_limit(config, &cuda, info, err);
+    if (!*config->mps_pipe)
+        fill_green((int)ordinal, info);
     const hcp_runtime *runtime = hcp_runtime_cuda();
-    if (rc == HCP_OK && runtime->select((int)ordinal) != HCP_RC_OK)
+    int rc = HCP_OK;
+    if (runtime->select((int)ordinal) != HCP_RC_OK)
         rc = hcp_fail(err, HCP_FAILED, "%s", runtime->last_error());
+    if (rc == HCP_OK)
+        rc = prove_limit(config, (int)ordinal, &cuda, d, &ref, err);
     if (rc == HCP_OK)
         rc = hcp_bench_open(&d->bench, config, runtime, &ref, 2 * cuda.l2_bytes, info,
                             err);
     if (rc != HCP_OK) {
+        hcp_green_unlimit(d->green);
         free(d);
         return rc;
     }
@@ -326,6 +353,7 @@ static void cuda_close(hcp_device *device)
     hcp_cuda_timer_close(&d->timer);
     hcp_nvml_close(d->nvml);
     hcp_bench_close(&d->bench);
+    hcp_green_unlimit(d->green);
     free(d);
 }
 

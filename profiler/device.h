@@ -16,7 +16,7 @@
 
 struct hcp_device_config {
     char spec[1024];   /* "cuda:0" "cpu" "recorded:FILE" "synthetic:SPEC" */
-    char limit[32];    /* "mps:10" "cpu:50"; "" = whole device */
+    char limit[32];    /* "mps:10" "green:16" "cpu:50"; "" = whole device */
     char provider[32]; /* "" = preferred for shape and phase */
     char plugin[1024]; /* "" = none */
     char dtype[8];
@@ -25,17 +25,20 @@ struct hcp_device_config {
     int32_t allow_throttled; /* keep samples taken under thermal or hardware slowdown */
     int32_t no_cupti;
     char device_uuid[64];             /* cuda: which GPU, "" = by the ordinal in spec */
-    int32_t sm_count;                 /* cuda under mps: SMs of the whole device */
+    int32_t sm_count;                 /* cuda under a limit: SMs of the whole device */
     char mps_pipe[108], mps_log[108]; /* directories of the daemon; "" = no MPS */
 };
 
 struct hcp_device_info {
     char slug[64], name[96], uuid[64];
     char origin[12];    /* "measured" "recorded" "synthetic" */
-    char limit_kind[8]; /* what levels mean here: "mps" "cpu" */
+    char limit_kind[8]; /* what levels mean here, if it works: "mps" "cpu" */
     int32_t sm_count,
         sm_seen; /* whole device; under the limit. CPU: threads of the kernel */
     int32_t cc_major, cc_minor;
+    int32_t green_min, green_step,
+        green_most;                 /* hcp_green_rule's; 0: no green contexts */
+    char no_green[240];             /* GPU: why not */
     int64_t memory_bytes, l2_bytes; /* CPU: last-level cache */
     double peak_tflops;             /* NaN: unknown */
     char driver[32], cuda_version[16];

@@ -32,11 +32,30 @@ static int parse_devices(struct link_session *s, const char *text, struct hcp_er
     return HCP_OK;
 }
 
-/* "cpu:50" in full, "50" as the device's limiter, "none". */
-static int one_limit(const struct hcp_link_end *end, const char *text, char limit[32],
-                     struct hcp_err *err)
+/* A percentage of a GPU without an MPS daemon: the nearest green context. */
+static int near_green(const struct link_session *s, const struct hcp_link_end *end,
+                      int percent, char limit[32], struct hcp_err *err)
 {
-    const char *own = link_is_gpu(end) ? "mps" : "cpu";
+    size_t number = (size_t)strtol(end->spec + 5, NULL, 10);
+    char control[1024];
+    struct hcp_err why;
+    if (hcp_mps_find(control, sizeof control, &why) == HCP_OK || number >= s->n_gpus)
+        return HCP_OK; /* of another host: its rank will say */
+    const struct hcp_device_info *gpu = &s->gpus[number];
+    const struct hcp_green_rule rule = {gpu->sm_count, gpu->green_min, gpu->green_step,
+                                        gpu->green_most};
+    if (rule.step <= 0)
+        return hcp_fail(err, HCP_FAILED, "--limits: %.700s; %s", why.text, gpu->no_green);
+    snprintf(limit, 32, "green:%d", hcp_green_near(&rule, percent));
+    return HCP_OK;
+}
+
+/* "cpu:50" in full, "50" as the device's limiter, "none". */
+static int one_limit(const struct link_session *s, const struct hcp_link_end *end,
+                     const char *text, char limit[32], struct hcp_err *err)
+{
+    int gpu = link_is_gpu(end);
+    const char *own = gpu ? "mps" : "cpu";
     char kind[8] = "";
     int32_t value;
     int64_t percent;
@@ -44,16 +63,31 @@ static int one_limit(const struct hcp_link_end *end, const char *text, char limi
     if (strcmp(text, "none") == 0)
         text = "";
     snprintf(limit, 32, "%s", text);
-    if (hcp_parse_int(text, "limit", 1, 100, &percent, NULL) == HCP_OK)
+    if (hcp_parse_int(text, "limit", 1, 100, &percent, NULL) == HCP_OK) {
         snprintf(limit, 32, "%s:%s", own, text);
+        return gpu ? near_green(s, end, (int)percent, limit, err) : HCP_OK;
+    }
     if (strlen(text) > 24 || hcp_parse_limit(limit, kind, &value, &why) != HCP_OK)
         return hcp_fail(err, HCP_USAGE,
-                        "--limits: '%s' is no limit; write %s:PCT, PCT or none", text,
-                        own);
-    if (*kind && strcmp(kind, own) != 0)
+                        "--limits: '%s' is no limit; write %s:PCT,%s PCT or none", text,
+                        own, gpu ? " green:SMS," : "");
+    if (*kind && strcmp(kind, own) != 0 && !(gpu && strcmp(kind, "green") == 0))
         return hcp_fail(err, HCP_USAGE,
-                        "--limits: '%s' is not a limit of %s; use %s:PCT or none", text,
-                        end->spec, own);
+                        "--limits: '%s' is not a limit of %s; use %s:PCT%s or none", text,
+                        end->spec, own, gpu ? ", green:SMS" : "");
+    return HCP_OK;
+}
+
+/* One limiter a run: of each pair, and of all pairs. */
+static int agree(const struct link_session *s, struct hcp_err *err)
+{
+    for (size_t i = 0; i < 2 * s->n_pairs; i++)
+        for (size_t k = 0; k < i; k++) {
+            int rc = hcp_limits_agree(s->pairs[k / 2].limit[k % 2],
+                                      s->pairs[i / 2].limit[i % 2], err);
+            if (rc != HCP_OK)
+                return rc;
+        }
     return HCP_OK;
 }
 
@@ -71,15 +105,16 @@ static int parse_limits(struct link_session *s, const char *text, struct hcp_err
         if (s->n_pairs == LINK_PAIRS)
             return hcp_fail(err, HCP_USAGE, "--limits: more than %d pairs", LINK_PAIRS);
         *slash = '\0';
-        int rc = one_limit(&s->job.end[0], item, s->pairs[s->n_pairs].limit[0], err);
+        int rc = one_limit(s, &s->job.end[0], item, s->pairs[s->n_pairs].limit[0], err);
         if (rc == HCP_OK)
-            rc = one_limit(&s->job.end[1], slash + 1, s->pairs[s->n_pairs].limit[1], err);
+            rc = one_limit(s, &s->job.end[1], slash + 1, s->pairs[s->n_pairs].limit[1],
+                           err);
         if (rc != HCP_OK)
             return rc;
         s->n_pairs++;
         at += len;
         if (!*at)
-            return HCP_OK;
+            return agree(s, err);
     }
 }
 
@@ -286,7 +321,8 @@ int link_choose(struct link_session *s, struct hcp_err *err)
     if (!limits && gpus == 0)
         limits = "100/100,100/50";
     else if (!limits && gpus == 2)
-        limits = hcp_mps_find(control, sizeof control, &why) == HCP_OK
+        limits = hcp_mps_find(control, sizeof control, &why) == HCP_OK ||
+                         (s->n_gpus > 0 && s->gpus[0].green_step > 0)
                      ? "100/100,100/50,100/20,100/10"
                      : "none/none";
     else if (!limits)

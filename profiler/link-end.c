@@ -15,7 +15,8 @@
 #include "profiler/limiter.h"
 #include "profiler/link-rank.h"
 
-static int percent_of(const struct hcp_link_end *end, const char *kind)
+/* Percentage or SMs of a limit of the kind, 0 for another. */
+static int value_of(const struct hcp_link_end *end, const char *kind)
 {
     char is[8] = "";
     int32_t value = 0;
@@ -87,7 +88,7 @@ static int keeper_ask(const struct link_keeper *keeper, int number)
 int link_keeper_start(struct link_keeper *keeper, const struct hcp_link_end *end,
                       struct hcp_err *err)
 {
-    if (keeper->fd < 0 || keeper_ask(keeper, percent_of(end, "cpu")) == 0)
+    if (keeper->fd < 0 || keeper_ask(keeper, value_of(end, "cpu")) == 0)
         return HCP_OK;
     return hcp_fail(err, HCP_FAILED, "limit %s: its controller did not start",
                     end->limit);
@@ -123,7 +124,7 @@ int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
                    const char *log_dir, int32_t channels, struct link_keeper *keeper,
                    struct hcp_err *err)
 {
-    int mps = percent_of(end, "mps"), cpu = percent_of(end, "cpu");
+    int mps = value_of(end, "mps"), cpu = value_of(end, "cpu");
     keeper->fd = -1;
     if (cpu > 0 && cpu < 100)
         return keeper_open(keeper, err);
@@ -178,8 +179,12 @@ static int open_cuda(const struct hcp_link_end *end, const char *pipe_dir,
     snprintf(out->way.pci, sizeof out->way.pci, "%s", cuda.pci_bus_id);
     out->sm_seen = cuda.sm_count;
     out->sm_count = end->sm_count > 0 ? end->sm_count : cuda.sm_count;
-    int mps = percent_of(end, "mps"), rc = HCP_OK;
-    if (mps > 0)
+    int mps = value_of(end, "mps"), green = value_of(end, "green"), rc = HCP_OK;
+    hcp_green *context = NULL; /* to the end of the process */
+    if (green > 0) {
+        rc = hcp_green_limit((int)number, green, cuda.mps_enabled, &context, err);
+        out->sm_seen = green;
+    } else if (mps > 0)
         rc = hcp_mps_prove(mps, cuda.mps_enabled, cuda.sm_count, out->sm_count, pipe_dir,
                            log_dir, err);
     else if (cuda.mps_enabled)

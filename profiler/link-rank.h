@@ -29,7 +29,8 @@ struct link_keeper {
 int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
                    const char *log_dir, int32_t channels, struct link_keeper *keeper,
                    struct hcp_err *err);
-/* Opens the device and proves an mps: limit. *ordinal and *runtime for the transport. */
+/* Opens the device, makes a green: limit and proves it or an mps: one. *ordinal and
+ * *runtime for the transport. */
 int link_end_open(const struct hcp_link_end *end, const char *pipe_dir,
                   const char *log_dir, const hcp_runtime **runtime, int32_t *ordinal,
                   struct link_identity *out, struct hcp_err *err);

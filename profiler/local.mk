@@ -6,7 +6,8 @@ profiler_libhcpprofiler_la_SOURCES = \
 	profiler/bench.c profiler/bench.h profiler/bench-finish.c profiler/check.c profiler/check.h \
 	profiler/device.c profiler/device.h profiler/device-cpu.c \
 	profiler/device-recorded.c profiler/device-synthetic.c \
-	profiler/limiter.h profiler/limiter-cpu.c profiler/limiter-mps.c \
+	profiler/limiter.h profiler/limiter-cpu.c profiler/limiter-green.c \
+	profiler/limiter-mps.c \
 	profiler/mps-guard.c profiler/mps-internal.h \
 	profiler/measure.c profiler/measure.h profiler/progress.c profiler/progress.h \
 	profiler/predict.c profiler/predict.h \
@@ -27,6 +28,7 @@ EXTRA_DIST += profiler/mpirun.c profiler/mpirun.h
 endif
 
 if HAVE_CUDA
+profiler_libhcpprofiler_la_SOURCES += profiler/limiter-green-cuda.c
 profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda.c profiler/clocks.c \
 	profiler/clocks.h profiler/cuda-timer.c profiler/cuda-timer.h profiler/cupti.c \
 	profiler/cupti.h
@@ -40,6 +42,7 @@ EXTRA_DIST += profiler/device-cuda-none.c
 else
 profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda-none.c
 PROFILER_CUDA =
+EXTRA_DIST += profiler/limiter-green-cuda.c
 EXTRA_DIST += profiler/device-cuda.c profiler/clocks.c profiler/clocks.h \
 	profiler/cuda-timer.c profiler/cuda-timer.h \
 	profiler/cupti.c profiler/cupti.h profiler/spin.cu profiler/spin.h

@@ -82,6 +82,16 @@ static const struct preset *preset_of(const char *kind)
     return NULL;
 }
 
+/* Machines that are no GPUs set any number of SMs aside. */
+static struct hcp_green_rule green_rule(const struct hcp_sweep *run)
+{
+    const struct hcp_device_info *info = &run->info;
+    if (run->ops != &hcp_device_cuda_ops)
+        return (struct hcp_green_rule){info->sm_count, 1, 1, info->sm_count};
+    return (struct hcp_green_rule){info->sm_count, info->green_min, info->green_step,
+                                   info->green_most};
+}
+
 /* A limit must be of a kind that the device knows; recorded machines know theirs. */
 static int check_limit(const struct hcp_sweep *run, const char *limit, double *fraction,
                        struct hcp_err *err)
@@ -93,19 +103,20 @@ static int check_limit(const struct hcp_sweep *run, const char *limit, double *f
         return rc;
     const char *device = run->ops->kind;
     int cuda = strcmp(device, "cuda") == 0, cpu = strcmp(device, "cpu") == 0;
-    if (cuda && strcmp(kind, "green") == 0)
-        return hcp_fail(err, HCP_USAGE,
-                        "limit '%s': green contexts cannot be measured yet; use mps:PCT",
-                        limit);
     if ((cuda && strcmp(kind, "cpu") == 0) || (cpu && *kind && strcmp(kind, "cpu") != 0))
         return hcp_fail(err, HCP_USAGE, "limit '%s' is not one of a %s; use %s", limit,
-                        cuda ? "CUDA GPU" : "CPU", cuda ? "mps:PCT" : "cpu:PCT");
+                        cuda ? "CUDA GPU" : "CPU",
+                        cuda ? "mps:PCT or green:SMS" : "cpu:PCT");
     *fraction = *kind ? value / 100.0 : 1;
     int sms = run->info.sm_count; /* 0 before the device is known */
     if (strcmp(kind, "green") != 0 || sms <= 0)
         return HCP_OK;
-    if (value > sms)
-        return hcp_fail(err, HCP_USAGE, "limit '%s': this device has %d SMs", limit, sms);
+    const struct hcp_green_rule rule = green_rule(run);
+    if (rule.step <= 0)
+        return hcp_fail(err, HCP_FAILED, "limit '%s': %s", limit, run->info.no_green);
+    rc = hcp_green_check(&rule, value, err);
+    if (rc != HCP_OK)
+        return rc;
     *fraction = (double)value / sms;
     return HCP_OK;
 }
@@ -129,29 +140,51 @@ static int add_level(struct hcp_sweep *run, const char *limit, struct hcp_err *e
     return HCP_OK;
 }
 
+/* Levels in percent on a GPU without an MPS daemon: the nearest green contexts. *why:
+ * there is no daemon; HCP_NO_ANSWER: and no green contexts. */
+static int add_green(struct hcp_sweep *run, const char *limit, const struct hcp_err *why,
+                     struct hcp_err *err)
+{
+    const struct hcp_green_rule rule = green_rule(run);
+    const char *percent = strchr(limit, ':');
+    char green[32];
+    if (rule.step <= 0)
+        return HCP_NO_ANSWER;
+    snprintf(green, sizeof green, "green:%d",
+             hcp_green_near(&rule, atoi(percent ? percent + 1 : limit)));
+    snprintf(run->note, sizeof run->note,
+             "levels are green contexts of the nearest SM counts: %.1000s", why->text);
+    return add_level(run, green, err);
+}
+
 static int add_levels(struct hcp_sweep *run, const struct preset *preset,
                       struct hcp_err *err)
 {
     const struct hcp_run_options *o = run->options;
     int rc = HCP_OK;
+    char control[1024], limit[48];
+    struct hcp_err why = {0};
+    int green = run->ops == &hcp_device_cuda_ops &&
+                hcp_mps_find(control, sizeof control, &why) != HCP_OK;
     for (size_t i = 0; i < o->limits.n && rc == HCP_OK; i++) {
-        char limit[48];
+        const char *given = o->limits.limit[i];
         snprintf(limit, sizeof limit, "%s%s%s",
                  o->levels_only ? run->info.limit_kind : "", o->levels_only ? ":" : "",
-                 o->limits.limit[i]);
-        rc = add_level(run, limit, err);
-    }
-    char control[1024];
-    struct hcp_err why;
-    if (o->limits.n == 0 && run->ops == &hcp_device_cuda_ops &&
-        hcp_mps_find(control, sizeof control, &why) != HCP_OK) {
-        snprintf(run->note, sizeof run->note, "the whole device only, no limits: %.1000s",
-                 why.text);
-        return add_level(run, "", err);
+                 given);
+        rc = green && o->levels_only ? add_green(run, given, &why, err)
+                                     : add_level(run, limit, err);
     }
     for (size_t i = 0; o->limits.n == 0 && preset->limits[i] && rc == HCP_OK; i++)
-        rc = add_level(run, preset->limits[i], err);
-    return rc;
+        rc = green ? add_green(run, preset->limits[i], &why, err)
+                   : add_level(run, preset->limits[i], err);
+    if (rc != HCP_NO_ANSWER)
+        return rc;
+    if (o->limits.n > 0)
+        return hcp_fail(err, HCP_FAILED, "--levels: %.700s; %s", why.text,
+                        run->info.no_green);
+    snprintf(run->note, sizeof run->note, "the whole device only, no limits: %.800s; %s",
+             why.text, run->info.no_green);
+    return add_level(run, "", err);
 }
 
 /* A recorded machine's own cells and limits, where none are asked for. */
@@ -364,6 +397,9 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
          i++) {
         double fraction;
         rc = check_limit(run, options->limits.limit[i], &fraction, err);
+        for (size_t k = 0; k < i && rc == HCP_OK && run->ops == &hcp_device_cuda_ops; k++)
+            rc =
+                hcp_limits_agree(options->limits.limit[k], options->limits.limit[i], err);
     }
     if (rc == HCP_OK)
         rc = identify(run, err);

@@ -342,7 +342,8 @@ static int start_mps(struct hcp_sweep *run, struct hcp_err *err)
     if (!needed || hcp_mps_start(&run->mps, &why) == HCP_OK)
         return HCP_OK;
     return hcp_fail(err, HCP_FAILED,
-                    "%.900s. '--limits none' measures the whole device without it",
+                    "%.900s. '--limits green:SMS' needs no daemon, '--limits none' "
+                    "measures the whole device",
                     why.text);
 }
 

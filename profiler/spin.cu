@@ -27,3 +27,21 @@ extern "C" int hcp_spin_launch(const int *go, int ticket, unsigned long long lim
     hcp_spin<<<1, 1, 0, (cudaStream_t)stream>>>(go, ticket, limit_ns, late);
     return (int)cudaGetLastError();
 }
+
+__global__ void hcp_mark_sms(int *marks, unsigned long long ns)
+{
+    unsigned sm;
+    const unsigned long long start = now_ns();
+    asm volatile("mov.u32 %0, %smid;" : "=r"(sm));
+    if (threadIdx.x == 0 && sm < HCP_SMS)
+        marks[sm] = 1;
+    while (now_ns() - start < ns)
+        ;
+}
+
+extern "C" int hcp_mark_sms_launch(int *marks, int blocks, unsigned long long ns,
+                                   void *stream)
+{
+    hcp_mark_sms<<<blocks, 1024, 0, (cudaStream_t)stream>>>(marks, ns);
+    return (int)cudaGetLastError();
+}

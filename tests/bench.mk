@@ -11,10 +11,21 @@ tests_bench_gpu_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_gpu_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_bench_gpu_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA) -lpthread $(LIBM)
 
+# MPS percentages and green contexts of as many SMs, in turn.
+EXTRA_PROGRAMS += tests/bench-limiters
+CLEANFILES += tests/bench-limiters
+tests_bench_limiters_SOURCES = tests/bench-limiters.c
+tests_bench_limiters_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_bench_limiters_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA) -lpthread $(LIBM)
+
 bench-gpu: tests/bench-gpu
 	./tests/bench-gpu $(ARGS)
+bench-limiters: tests/bench-limiters
+	./tests/bench-limiters $(ARGS)
 else
+bench-limiters:
+	@echo 'bench-limiters: this build has no CUDA (see the summary of configure)' >&2; exit 1
 bench-gpu:
 	@echo 'bench-gpu: this build has no CUDA (see the summary of configure)' >&2; exit 1
 endif
-.PHONY: bench-gpu
+.PHONY: bench-gpu bench-limiters

@@ -4,6 +4,11 @@ if HAVE_CMOCKA
 profiler_tests = tests/test-stats tests/test-sweep tests/test-predict tests/test-limiter
 check_PROGRAMS += $(profiler_tests)
 TESTS += $(profiler_tests)
+check_PROGRAMS += tests/test-green
+TESTS += tests/test-green
+tests_test_green_SOURCES = tests/test-green.c tests/fake-cuda-driver.h
+tests_test_green_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_green_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_limiter_SOURCES = tests/test-limiter.c tests/mps-fixture.h
 tests_test_limiter_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_limiter_LDADD = $(PROFILER_TEST_LIBS)
@@ -41,6 +46,16 @@ tests_profile_fixture_SOURCES = tests/profile-fixture.c tests/faulty-provider.c 
 	tests/faulty-provider.h profiler/cmd-run.c
 tests_profile_fixture_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_profile_fixture_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
+
+# In the CUDA driver's place; and one from before green contexts.
+check_LTLIBRARIES += tests/fake-cuda-driver.la tests/fake-cuda-driver-old.la
+fake_driver_sources = tests/fake-cuda-driver.c tests/fake-cuda-driver.h
+tests_fake_cuda_driver_la_SOURCES = $(fake_driver_sources)
+tests_fake_cuda_driver_la_CPPFLAGS = -I$(top_srcdir)
+tests_fake_cuda_driver_la_LDFLAGS = $(plugin_ldflags)
+tests_fake_cuda_driver_old_la_SOURCES = $(fake_driver_sources)
+tests_fake_cuda_driver_old_la_CPPFLAGS = -I$(top_srcdir) -DFAKE_CUDA_OLD
+tests_fake_cuda_driver_old_la_LDFLAGS = $(plugin_ldflags)
 
 check_LTLIBRARIES += tests/plugin-faulty.la
 tests_plugin_faulty_la_SOURCES = tests/plugin-faulty.c
