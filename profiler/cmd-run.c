@@ -440,6 +440,17 @@ static int sweep_gpus(struct session *s, int *n_gpus, char reason[512])
     return rc;
 }
 
+/* Of limits for GPUs here; other machines' times may come from several runs. */
+static int check_limiters(const struct hcp_limit_list *limits)
+{
+    struct hcp_err err = {0};
+    for (size_t i = 0; i < limits->n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (hcp_limits_agree(limits->limit[k], limits->limit[i], &err) != HCP_OK)
+                return hcp_cli_report(&err);
+    return HCP_OK;
+}
+
 static int sweep_all(struct session *s)
 {
     const char *device = s->args->device;
@@ -447,6 +458,8 @@ static int sweep_all(struct session *s)
     char reason[512] = "";
     if (device && strncmp(device, "cuda", 4) != 0)
         return sweep(s, device, NULL);
+    if (check_limiters(&s->args->run.limits) != HCP_OK)
+        return HCP_USAGE;
     int rc = sweep_gpus(s, &n_gpus, reason);
     if (device || n_gpus > 0 || rc != HCP_OK)
         return rc;

@@ -397,9 +397,6 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
          i++) {
         double fraction;
         rc = check_limit(run, options->limits.limit[i], &fraction, err);
-        for (size_t k = 0; k < i && rc == HCP_OK && run->ops == &hcp_device_cuda_ops; k++)
-            rc =
-                hcp_limits_agree(options->limits.limit[k], options->limits.limit[i], err);
     }
     if (rc == HCP_OK)
         rc = identify(run, err);

@@ -74,9 +74,26 @@ fake_mps() {
 
 @test "limits of another kind of device" {
     usage "limit 'mps:10' is not one of a CPU; use cpu:PCT" --device cpu --limits mps:10
-    usage "green contexts cannot be measured yet" --device cuda:0 --limits green:24 ||
-        refuse 1 "no CUDA GPU" hcp-profile run --db no.db --device cuda:0 --limits green:24
+    usage "limit 'green:16' is not one of a CPU; use cpu:PCT" --device cpu --limits green:16
     usage "limit 'green:133': this device has 132 SMs" --device "$toy" --limits green:133
+}
+
+@test "one limiter a run" {
+    usage "limits 'mps:10' and 'green:16': one limiter a run" --device cuda:0 --limits mps:10,none,green:16
+    usage "limits 'green:16' and 'mps:10': one limiter a run" --limits green:16,mps:10
+    # Times of a machine that is computed or was recorded need no limiter at all.
+    hcp-profile run --device "$toy" --limits mps:50,green:66 --q-lens 256 --kv-lens 256 --causal-lens none
+}
+
+@test "green contexts without a GPU" {
+    hcp-profile devices --json | grep -q '"device":"cuda:0"' && skip "there is a GPU"
+    refuse 1 "no CUDA GPU" hcp-profile run --device cuda:0 --limits green:24
+    run hcp-profile devices
+    [[ "$output" == *"green:SMS no "*"there is no CUDA GPU: "* ]]
+    [ "$(hcp-profile devices --json | grep -o '"limit":"[a-z]*"' | tr -d '"' | tr '\n' ' ')" = "limit:mps limit:green limit:cpu " ]
+    refuse 2 "'green:16' is not one of a CPU" hcp-profile conform --device cpu --limit green:16
+    refuse 2 "cases are checked on a whole device or under green:SMS" hcp-profile conform --limit mps:50
+    refuse 2 "--limit: limit 'green:x'" hcp-profile conform --limit green:x
 }
 
 @test "lengths" {

@@ -9,6 +9,25 @@ TESTS += tests/test-green
 tests_test_green_SOURCES = tests/test-green.c tests/fake-cuda-driver.h
 tests_test_green_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_green_LDADD = $(PROFILER_TEST_LIBS)
+if HAVE_CUDA
+check_PROGRAMS += tests/test-green-cuda
+TESTS += tests/test-green-cuda
+tests_test_green_cuda_SOURCES = tests/test-green-cuda.c tests/fake-cuda-driver.h
+tests_test_green_cuda_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS)
+tests_test_green_cuda_LDFLAGS = -Wl,--wrap=cudaGetDevice,--wrap=cudaSetDevice \
+	-Wl,--wrap=cudaGetDeviceCount,--wrap=cudaGetDeviceProperties \
+	-Wl,--wrap=cudaDeviceGetAttribute,--wrap=cudaMalloc \
+	-Wl,--wrap=cudaFree,--wrap=cudaMemsetAsync \
+	-Wl,--wrap=cudaMemcpyAsync,--wrap=cudaStreamSynchronize \
+	-Wl,--wrap=cudaStreamCreateWithFlags,--wrap=cudaStreamDestroy \
+	-Wl,--wrap=cudaStreamBeginCapture,--wrap=cudaStreamEndCapture \
+	-Wl,--wrap=cudaGraphInstantiate,--wrap=cudaGraphLaunch \
+	-Wl,--wrap=cudaGraphExecDestroy,--wrap=cudaGraphDestroy \
+	-Wl,--wrap=hcp_mark_sms_launch
+tests_test_green_cuda_LDADD = $(PROFILER_TEST_LIBS)
+else
+EXTRA_DIST += tests/test-green-cuda.c
+endif
 tests_test_limiter_SOURCES = tests/test-limiter.c tests/mps-fixture.h
 tests_test_limiter_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_limiter_LDADD = $(PROFILER_TEST_LIBS)

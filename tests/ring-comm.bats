@@ -260,8 +260,10 @@ fake_mps() {
     FAKE_MPS=refuse run --separate-stderr ranks 3 limit "$dir" - mps:30 -
     [ "$status" -ne 0 ]
     [ "$(grep -c ': 1 rank 1 (.*already running' <<<"$output")" -eq 3 ]
-    run --separate-stderr ranks 2 limit "$dir" - green:24
-    [ "$(grep -c ': 1 rank 1 (.*limit green:24: this version cannot' <<<"$output")" -eq 2 ]
+    # One limiter a run; the daemon is not even started.
+    run --separate-stderr ranks 3 limit "$dir" - green:24 mps:30
+    [ "$(grep -c ': 1 rank 1 (.*limit green:24: another rank of this host has a limit mps:PCT; one limiter a run' <<<"$output")" -eq 3 ]
+    [ ! -e "$dir/daemon" ]
     run --separate-stderr ranks 2 limit "$dir" cpu:0 -
     [ "$(grep -c ': 2 rank 0 (.*cpu:0' <<<"$output")" -eq 2 ]
 }

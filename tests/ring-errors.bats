@@ -126,7 +126,7 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
     run ring 2 --plan h200.json --any-device
     [ "$status" -eq 0 ]
     edit green.json 's/"limit":""/"limit":"green:24"/2'
-    refuse 1 "rank 1 (*): limit green:24: this version cannot run under a green context; plan with mps:PCT instead" \
+    refuse 1 "rank 1 (*): the limit 'green:24' is not one of a CPU" \
         mpirun -np 2 hcp-ring --plan green.json
     edit mps.json 's/"limit":""/"limit":"mps:50"/2'
     refuse 1 "rank 1 (*): the limit 'mps:50' is not one of a CPU" mpirun -np 2 hcp-ring --plan mps.json
