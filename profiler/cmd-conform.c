@@ -85,8 +85,8 @@ static const struct argp_option options[] = {
     {"provider", OPT_PROVIDER, "NAME", 0, "This kernel (all that the device has)", 0},
     {"set", OPT_SET, "SET", 0,
      "quick, small, full or huge: which cases (full; huge adds tensors of 13 GiB)", 0},
-    {"limit", OPT_LIMIT, "green:SMS", 0, "In a green context of so many SMs of the GPU",
-     0},
+    {"limit", OPT_LIMIT, "LIMIT", 0,
+     "green:SMS: in a green context of so many SMs of the GPU", 0},
     {"json", 'j', NULL, 0, "Report as JSON, with every case", 0},
     {0},
 };
