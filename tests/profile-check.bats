@@ -220,6 +220,21 @@ scaled() {
     eval "${said##*run: }"
     [ -z "$(found)" ]
 }
+@test "green contexts and MPS: a command for each" {
+    sqlite3 x.db "UPDATE cell SET limiter = 'green:66', sm_seen = 66 WHERE limiter = 'mps:50'; \
+        UPDATE finish SET limiter = 'green:66' WHERE limiter = 'mps:50'; \
+        DELETE FROM cell WHERE limiter <> '' AND mask = 'full' AND q_len = 1024 AND kv_len = 1024"
+    said=$(found)
+    [ "$(grep -c "^note    grid-holes: " <<<"$said")" -eq 2 ]
+    [[ "$said" == *" --limits mps:100 --q-lens "* && "$said" == *" --limits green:66 --q-lens "* ]]
+    cp "$BATS_FILE_TMPDIR/clean.db" x.db
+    sqlite3 x.db "UPDATE cell SET limiter = 'green:66', sm_seen = 66 WHERE limiter = 'mps:50'; \
+        UPDATE finish SET limiter = 'green:66' WHERE limiter = 'mps:50'"
+    hcp-profile import --db x.db "$BATS_FILE_TMPDIR/link.csv" >/dev/null
+    said=$(found)
+    grep -q ' --limits mps:100/none$' <<<"$said"
+    grep -q ' --limits green:66/green:66$' <<<"$said"
+}
 @test "finish passes that are missing" {
     planted warning no-finish "no finish pass is stored under this limit, but under " \
         "DELETE FROM finish WHERE limiter = 'mps:50'"
