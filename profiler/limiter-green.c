@@ -149,17 +149,29 @@ static int rule_of(cu_device device, const cu_resource *all, struct hcp_green_ru
                                   .min = (int32_t)all->u.sm.min,
                                   .step = (int32_t)all->u.sm.step};
     int cc_major = 0;
-    unsigned groups = 0;
     if (rule.min <= 0 || rule.step <= 0) {
         cu.attribute(&cc_major, CU_ATTRIBUTE_CC_MAJOR, device);
         table(cc_major, &rule);
     }
-    /* Not all SMs fit into groups of the smallest step: some clusters of SMs are left
-     * over, and which is a matter of the single card. */
-    cu_result code = cu.split(NULL, &groups, all, NULL, 0, (unsigned)rule.min);
-    if (code != 0)
-        return refused("divide the device's SMs", code, err);
-    rule.most = (int32_t)groups * rule.min;
+    /* Not all steps up to the last are there on every card: it rounds up to the whole
+     * device where the clusters of its SMs do not go into steps. */
+    for (int32_t sms = (rule.sm_count - 1) / rule.step * rule.step; sms >= rule.min;
+         sms -= rule.step) {
+        cu_resource part;
+        unsigned groups = 1;
+        memset(&part, 0, sizeof part);
+        cu_result code = cu.split(&part, &groups, all, NULL, 0, (unsigned)sms);
+        if (code != 0)
+            return refused("divide the device's SMs", code, err);
+        if (groups == 1 && part.u.sm.sm_count == (unsigned)sms) {
+            rule.most = sms;
+            break;
+        }
+    }
+    if (rule.most == 0)
+        return hcp_fail(err, HCP_FAILED,
+                        "green contexts: the driver has no SMs to set aside on this "
+                        "device; use mps:PCT");
     *out = rule;
     return HCP_OK;
 }

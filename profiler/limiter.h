@@ -48,7 +48,8 @@ int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count,
 
 /* ---- green --------------------------------------------------------------- */
 
-/* What a device can set aside: min SMs and more in steps, most at a time; or all of its
+/* What a device can set aside: from min to most SMs in steps, which may be fewer than it
+ * has steps; or all of its
  * sm_count. */
 struct hcp_green_rule {
     int32_t sm_count, min, step, most;

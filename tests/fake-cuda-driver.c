@@ -2,10 +2,11 @@
  *
  * The driver's side of green contexts for a device of $FAKE_CUDA_SMS SMs (132) of
  * compute capability $FAKE_CUDA_CC (9), of which $FAKE_CUDA_LEFT (4) fit into no group.
- * $FAKE_CUDA_FAULT: init, unsupported, split, none (no SMs left), more (sets 8 more aside
- * than it is asked for), create, memory, readback (the context has other SMs than it was
- * made with), stream. $FAKE_CUDA_VERSION: 12040 does not tell minimum and step. Compiled
- * with FAKE_CUDA_OLD it is a driver from before green contexts.
+ * $FAKE_CUDA_FAULT: init, unsupported, split, empty (no group of any size), none (no
+ * group of 16), more (sets 24 aside for 16), create, memory, readback (the context has
+ * other SMs than it was made with), stream. $FAKE_CUDA_VERSION: 12040 does not tell
+ * minimum and step. Compiled with FAKE_CUDA_OLD it is a driver from before green
+ * contexts.
  */
 #include "tests/fake-cuda-driver.h"
 #include <stdlib.h>
@@ -149,7 +150,7 @@ result cuDevSmResourceSplitByCount(struct resource *out, unsigned *groups,
     if (fault("split") || flags != 0 || from->type != 1 || sms > from->sm_count)
         return INVALID;
     each = each < least_sms() ? least_sms() : each;
-    unsigned n = fault("none") && out ? 0 : room / each;
+    unsigned n = fault("empty") || (fault("none") && sms == 16) ? 0 : room / each;
     if (!out) {
         *groups = n;
         return SUCCESS;
@@ -157,7 +158,7 @@ result cuDevSmResourceSplitByCount(struct resource *out, unsigned *groups,
     *groups = n < *groups ? n : *groups;
     for (unsigned i = 0; i < *groups; i++) {
         out[i] = *from;
-        out[i].sm_count = each + (fault("more") ? 8 : 0);
+        out[i].sm_count = each + (fault("more") && sms == 16 ? 8 : 0);
     }
     return SUCCESS;
 }

@@ -127,7 +127,7 @@ static void rules(void **state)
     setenv("FAKE_CUDA_SMS", "108", 1);
     setenv("FAKE_CUDA_LEFT", "0", 1);
     rule = rule_here();
-    assert_true(rule.min == 4 && rule.step == 2 && rule.most == 108);
+    assert_true(rule.min == 4 && rule.step == 2 && rule.most == 106);
     assert_int_equal(hcp_green_rule(7, &rule, NULL), HCP_FAILED);
 }
 
@@ -160,7 +160,7 @@ static void counts_that_there_are_not(void **state)
 static void nearest_counts(void **state)
 {
     const struct hcp_green_rule rule = {132, 8, 8, 128}, small = {132, 8, 8, 120},
-                                a100 = {108, 4, 2, 108};
+                                a100 = {108, 4, 2, 106};
     static const int want[] = {16, 24, 40, 56, 64, 80, 96, 104, 120, 132};
     (void)state;
     for (int i = 0; i < 10; i++)
@@ -224,6 +224,7 @@ static void refusals_leave_nothing(void **state)
     } bad[] = {
         {"", "in steps of 8; use green:8 or green:16", 12},
         {"split", "does not divide the device's SMs: invalid argument (1)", 16},
+        {"empty", "the driver has no SMs to set aside on this device; use mps:PCT", 16},
         {"none", "the driver has no 16 SMs to set aside; use fewer", 16},
         {"more", "sets aside 24 SMs where 16 were asked for; use green:24", 16},
         {"create", "does not make a context: invalid resource configuration (914)", 16},
