@@ -48,9 +48,7 @@ int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count,
 
 /* ---- green --------------------------------------------------------------- */
 
-/* What a device can set aside: from min to most SMs in steps, which may be fewer than it
- * has steps; or all of its
- * sm_count. */
+/* What a device can set aside: from min to most SMs in steps, or all of its sm_count. */
 struct hcp_green_rule {
     int32_t sm_count, min, step, most;
 };
