@@ -39,8 +39,10 @@ static int near_green(const struct link_session *s, const struct hcp_link_end *e
     size_t number = (size_t)strtol(end->spec + 5, NULL, 10);
     char control[1024];
     struct hcp_err why;
-    if (hcp_mps_find(control, sizeof control, &why) == HCP_OK || number >= s->n_gpus)
-        return HCP_OK; /* of another host: its rank will say */
+    /* Under a launcher the two hosts must mean the same by a percentage. */
+    if (s->launched || number >= s->n_gpus ||
+        hcp_mps_find(control, sizeof control, &why) == HCP_OK)
+        return HCP_OK;
     const struct hcp_device_info *gpu = &s->gpus[number];
     const struct hcp_green_rule rule = {gpu->sm_count, gpu->green_min, gpu->green_step,
                                         gpu->green_most};
