@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kernels side by side on a GPU: `make bench-gpu ARGS=--quick` is a sample.
-EXTRA_DIST += kernels/h200-bench.md
+EXTRA_DIST += kernels/h200-bench.md profiler/h200-limiters.md profiler/h200-limiters.csv
 if HAVE_CUDA
 EXTRA_PROGRAMS += tests/bench-gpu
 CLEANFILES += tests/bench-gpu
