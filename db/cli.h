@@ -34,6 +34,11 @@ int hcp_shape_check(const struct hcp_shape_args *shape, struct hcp_err *err);
  * numbers. --limit '' is the whole device. */
 extern const struct argp hcp_filter_argp; /* child input: struct hcp_filter * */
 
+/* The database that --db names (NULL: not given), else $HCP_DB, else "hcp.db", with %h
+ * replaced by the host name and %% by %: one command for many nodes. Anything else after
+ * a %: HCP_USAGE. NULL and err on failure; valid until the next call. */
+const char *hcp_cli_db(const char *given, struct hcp_err *err);
+
 /* A program of commands, like git's: runs the one argv[1] names with its own argv, or
  * prints the list (--help), the version (--version) or an error. The list ends with a
  * NULL name. Returns the exit code. */

@@ -23,6 +23,8 @@ enum hcp_stmt {
     HCP_STMT_ADD_CELL,
     HCP_STMT_DROP_CELL,
     HCP_STMT_ADD_SAMPLE,
+    HCP_STMT_GET_CELL,
+    HCP_STMT_GET_SAMPLES,
     HCP_STMT_COUNT
 };
 
@@ -109,6 +111,9 @@ void hcp_rows_read(sqlite3_stmt *s, const struct hcp_rows *rows, void *row);
  * the table must have one then. */
 int hcp_rows_find(hcp_db *db, const struct hcp_rows *rows, const void *row, void *stored,
                   int *found, int64_t *id, struct hcp_err *err);
+/* A value as text, "" where it is not known; number: room for one. (text of a field: the
+ * field itself) */
+const char *hcp_column_text(const struct hcp_column *c, const void *row, char number[32]);
 /* 1 if the value is not known. */
 int hcp_column_unknown(const struct hcp_column *c, const void *row);
 /* 1 if all own columns are equal. */
@@ -249,6 +254,10 @@ int hcp_cell_compare_identity(const struct hcp_cell *a, const struct hcp_cell *b
  * raw samples too; what the run or the device says (host, driver ...) aside. */
 int hcp_cell_same(const struct hcp_cell *a, const struct hcp_cell *b);
 
+/* The stored cell of the same identity. HCP_FAILED when there is none. Raw samples
+ * malloc'ed. */
+int hcp_db_stored_cell(hcp_db *db, const struct hcp_cell *cell, struct hcp_cell *out,
+                       struct hcp_err *err);
 /* The cell with this row id. HCP_FAILED when there is none. Raw samples malloc'ed. */
 int hcp_db_get_cell(hcp_db *db, int64_t id, struct hcp_cell *out, struct hcp_err *err);
 

@@ -255,6 +255,19 @@ int hcp_cell_compare_identity(const struct hcp_cell *a, const struct hcp_cell *b
     return order;
 }
 
+int hcp_db_stored_cell(hcp_db *db, const struct hcp_cell *cell, struct hcp_cell *out,
+                       struct hcp_err *err)
+{
+    int64_t run = 0, id = 0;
+    int rc = hcp_db_run_id(db, cell->run_uid, cell->host, cell->origin, cell->driver,
+                           cell->cuda_version, cell->tool_version, cell->measured_at,
+                           &run, err);
+
+    if (!rc)
+        rc = find_cell(db, cell, run, &id, err);
+    return rc ? rc : hcp_db_get_cell(db, id, out, err);
+}
+
 /* What to do about a stored cell of the same identity. */
 static int compare_stored(hcp_db *db, int64_t id, const struct hcp_cell *cell,
                           enum hcp_db_outcome *outcome, struct hcp_err *err)

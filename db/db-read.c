@@ -162,31 +162,31 @@ int hcp_db_each_cell(hcp_db *db, const struct hcp_filter *filter, int want_raw,
 
 int hcp_db_get_cell(hcp_db *db, int64_t id, struct hcp_cell *out, struct hcp_err *err)
 {
-    char sql[SQL_SIZE];
-    struct where none = {0};
-    sqlite3_stmt *s, *raw = NULL;
+    char sql[SQL_SIZE] = "";
+    sqlite3_stmt *s, *raw;
     double *buffer = NULL;
     int32_t room = 0;
     int rc;
 
-    select_cells(sql, " WHERE c.id = ?1");
-    s = prepare(db, sql, &none, err);
-    if (!s)
+    if (!db->stmt[HCP_STMT_GET_CELL])
+        select_cells(sql, " WHERE c.id = ?1");
+    s = hcp_db_stmt(db, HCP_STMT_GET_CELL, sql, err);
+    raw = s ? hcp_db_stmt(db, HCP_STMT_GET_SAMPLES, SQL_RAW, err) : NULL;
+    if (!raw)
         return HCP_FAILED;
     sqlite3_bind_int64(s, 1, id);
     rc = sqlite3_step(s);
-    if (rc != SQLITE_ROW) {
+    if (rc == SQLITE_ROW) {
+        read_cell(s, out);
+        rc = read_raw(db, raw, out, &buffer, &room, err);
+    } else {
         rc = rc == SQLITE_DONE ? hcp_fail(err, HCP_FAILED, "'%s' has no cell %lld",
                                           db->path, (long long)id)
                                : hcp_db_sql_error(db, rc, "read", err);
-        sqlite3_finalize(s);
-        return rc;
     }
-    read_cell(s, out);
-    sqlite3_finalize(s);
-    raw = prepare(db, SQL_RAW, &none, err);
-    rc = raw ? read_raw(db, raw, out, &buffer, &room, err) : HCP_FAILED;
-    sqlite3_finalize(raw);
+    /* A statement left running would hold its lock. */
+    sqlite3_reset(s);
+    sqlite3_reset(raw);
     if (rc)
         free(buffer);
     return rc;

@@ -63,9 +63,9 @@ struct hcp_cell {
     double *raw_ms;
 };
 
-/* Opens (flags below); creates the schema in a new or empty file, migrates an
- * older one forward (for readers too), refuses a newer, foreign or damaged one without
- * touching it. */
+/* Opens (flags below); a handle is for one thread at a time. Creates the schema in a new
+ * or empty file, migrates an older one forward (for readers too), refuses a newer,
+ * foreign or damaged one without touching it. */
 enum { HCP_DB_READ = 1, HCP_DB_WRITE = 2, HCP_DB_CREATE = 4 };
 int hcp_db_open(const char *path, int flags, hcp_db **out, struct hcp_err *err);
 void hcp_db_close(hcp_db *db);
@@ -425,6 +425,26 @@ struct hcp_merge_tally {
 };
 int hcp_db_merge(hcp_db *into, hcp_db *from, struct hcp_merge_tally *tally,
                  struct hcp_err *err);
+
+/* A row that is there with other values. Values as text, as an export has them. */
+struct hcp_conflict_value {
+    const char *name; /* column of hcp-db(5) */
+    int number;       /* it is no text */
+    char stored[256], other[256];
+};
+struct hcp_merge_conflict {
+    const char *kind; /* "cell", "copy" ... as in a text file; "ring" */
+    /* What the two have in common: the known parts of the identity, in stored. */
+    const struct hcp_conflict_value *identity;
+    size_t n_identity;
+    const struct hcp_conflict_value *differ; /* at least one */
+    size_t n_differ;
+};
+/* The same; calls visit for each conflict. A non-zero return of visit stops and is
+ * returned; nothing is merged then. */
+int hcp_db_merge_visit(hcp_db *into, hcp_db *from,
+                       int (*visit)(const struct hcp_merge_conflict *c, void *ctx),
+                       void *ctx, struct hcp_merge_tally *tally, struct hcp_err *err);
 
 /* Models, stored beside their samples: a head row and named arrays of doubles
  * (what the names mean is fit/model.h's business; the bits survive exactly). */

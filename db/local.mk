@@ -20,7 +20,7 @@ db_libhcpaudit_la_LIBADD = db/libhcpdb.la $(SQLITE_LIBS) $(LIBM)
 # Command line side: options, tables, JSON, CSV.
 noinst_LTLIBRARIES += db/libhcpcli.la
 db_libhcpcli_la_SOURCES = db/cli.h db/cli.c db/cli-shape.c db/cli-main.c db/cli-table.c db/cli-json.c \
-	db/cli-filter.c db/csv.h db/csv.c db/text.h db/text-internal.h db/text-columns.c db/text-row.c \
+	db/cli-filter.c db/cli-db.c db/csv.h db/csv.c db/text.h db/text-internal.h db/text-columns.c db/text-row.c \
 	db/text-load.c db/text-json.c db/text-write.c db/text-open.c \
 	db/text-store.c
 db_libhcpcli_la_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(SQLITE_CFLAGS)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "db/db-internal.h"
+#include "db/parse.h"
 
 enum { SQL_SIZE = 4096 };
 
@@ -68,6 +69,22 @@ int hcp_column_equal(const struct hcp_column *c, const void *a, const void *b)
     }
     return *(const double *)x == *(const double *)y ||
            (isnan(*(const double *)x) && isnan(*(const double *)y));
+}
+
+const char *hcp_column_text(const struct hcp_column *c, const void *row, char number[32])
+{
+    const void *field = (const char *)row + c->offset;
+    int64_t n;
+
+    if (c->type == HCP_COL_TEXT)
+        return field;
+    if (hcp_column_unknown(c, row))
+        return "";
+    if (c->type == HCP_COL_REAL)
+        return hcp_format_double(*(const double *)field, number);
+    n = c->type == HCP_COL_INT32 ? *(const int32_t *)field : *(const int64_t *)field;
+    snprintf(number, 32, "%lld", (long long)n);
+    return number;
 }
 
 int hcp_column_unknown(const struct hcp_column *c, const void *row)

@@ -42,26 +42,6 @@ static void put_csv(const char *text, FILE *out)
     putc('"', out);
 }
 
-/* A column of a row as text; "" where it is not known. */
-static const char *column_text(const struct hcp_column *c, const void *row,
-                               char number[32])
-{
-    const void *field = (const char *)row + c->offset;
-    int64_t n;
-
-    if (c->type == HCP_COL_TEXT)
-        return field;
-    if (c->type == HCP_COL_REAL)
-        return isnan(*(const double *)field)
-                   ? ""
-                   : hcp_format_double(*(const double *)field, number);
-    n = c->type == HCP_COL_INT32 ? *(const int32_t *)field : *(const int64_t *)field;
-    if (n == c->unknown)
-        return "";
-    snprintf(number, 32, "%lld", (long long)n);
-    return number;
-}
-
 /* A value that is there, with its type. */
 static json_t *column_json(const struct hcp_column *c, const void *row, const char *text)
 {
@@ -102,7 +82,7 @@ static void row_csv(const struct writer *w, int kind, const void *row)
         if (i)
             putc(',', w->out);
         if (c)
-            put_csv(column_text(c, row, number), w->out);
+            put_csv(hcp_column_text(c, row, number), w->out);
         else if (i == hcp_text_kind_column())
             fputs(word, w->out);
         else if (kind < 0 && i == hcp_text_samples_column())
@@ -118,7 +98,7 @@ static void row_json(const struct writer *w, int kind, const void *row)
 
     for (int i = 0; i < hcp_text_n_columns(); i++) {
         const struct hcp_column *c = hcp_text_column_of(kind, i);
-        const char *text = c ? column_text(c, row, number) : "";
+        const char *text = c ? hcp_column_text(c, row, number) : "";
         const struct hcp_cell *cell = kind < 0 ? row : NULL;
         if (*text)
             json_object_set_new(object, c->name, column_json(c, row, text));

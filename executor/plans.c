@@ -166,9 +166,12 @@ static int bind(const struct ring_options *o, const hcp_shape *shape,
                 const hcp_rank *ranks, size_t n, const char *provider,
                 struct ring_plans *p, struct hcp_err *err)
 {
-    hcp_status status = hcp_models_load(hcp_db_default_path(o->db), err->text,
-                                        sizeof err->text, &p->models);
+    const char *db = hcp_cli_db(o->db, err);
+    hcp_status status;
 
+    if (!db)
+        return err->code;
+    status = hcp_models_load(db, err->text, sizeof err->text, &p->models);
     if (!status)
         status = hcp_ring_create(p->models, shape, ranks, n, provider, err->text,
                                  sizeof err->text, &p->ring);

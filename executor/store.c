@@ -126,12 +126,13 @@ int ring_store(const struct ring_program *p, const struct ring_result *results, 
                struct hcp_err *err)
 {
     hcp_db *db = NULL;
+    const char *path;
     int rc;
 
     if (p->o.no_store || (p->o.n_plan_files && !p->o.db))
         return HCP_OK;
-    rc = hcp_db_open(hcp_db_default_path(p->o.db), HCP_DB_WRITE | HCP_DB_CREATE, &db,
-                     err);
+    path = hcp_cli_db(p->o.db, err);
+    rc = path ? hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &db, err) : err->code;
     if (rc == HCP_OK)
         rc = hcp_db_begin(db, err);
     for (size_t i = 0; rc == HCP_OK && i < n; i++) {

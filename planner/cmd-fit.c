@@ -428,7 +428,8 @@ int cmd_fit(int argc, char **argv)
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &args))
         return HCP_USAGE;
-    if (hcp_db_open(hcp_db_default_path(args.db), HCP_DB_READ | HCP_DB_WRITE, &db, &err))
+    const char *path = hcp_cli_db(args.db, &err);
+    if (!path || hcp_db_open(path, HCP_DB_READ | HCP_DB_WRITE, &db, &err))
         return hcp_cli_report(&err);
     struct output out = {.args = &args,
                          .table = hcp_table_new(),

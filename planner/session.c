@@ -175,9 +175,12 @@ static int bind(const struct plan_args *args, const hcp_shape *shape,
                 const hcp_rank *ranks, size_t n, const char *provider, struct session *s,
                 struct hcp_err *err)
 {
-    hcp_status status = hcp_models_load(hcp_db_default_path(args->db), err->text,
-                                        sizeof err->text, &s->models);
+    const char *db = hcp_cli_db(args->db, err);
+    hcp_status status;
 
+    if (!db)
+        return err->code;
+    status = hcp_models_load(db, err->text, sizeof err->text, &s->models);
     if (!status)
         status = hcp_ring_create(s->models, shape, ranks, n, provider, err->text,
                                  sizeof err->text, &s->ring);
@@ -224,8 +227,9 @@ static int measured_link(const struct plan_args *args, const hcp_shape *shape,
 {
     double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
     double longest = -1;
+    const char *path = hcp_cli_db(args->db, err);
     hcp_db *db;
-    int rc = hcp_db_open(hcp_db_default_path(args->db), HCP_DB_READ, &db, err);
+    int rc = path ? hcp_db_open(path, HCP_DB_READ, &db, err) : err->code;
 
     if (rc)
         return rc;

@@ -12,6 +12,7 @@ enum { OPT_STRICT = 0x2000, OPT_NO_DEVICE };
 
 struct args {
     const char *db;
+    int literal; /* db was given by itself, not with --db: no pattern */
     int json, strict, no_device;
 };
 
@@ -31,6 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'd':
     case ARGP_KEY_ARG:
+        a->literal = key == ARGP_KEY_ARG;
         if (a->db)
             argp_error(state, "one file at a time; '%s' is one too many", arg);
         a->db = arg;
@@ -520,12 +522,14 @@ int cmd_check(int argc, char **argv)
     struct here here = {0};
     struct hcp_audit audit = {0};
     struct hcp_err err = {0};
+    const char *name;
     hcp_db *db = NULL;
     int rc;
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &a))
         return HCP_USAGE;
-    rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_READ, &db, &err);
+    name = a.literal ? a.db : hcp_cli_db(a.db, &err);
+    rc = name ? hcp_db_open(name, HCP_DB_READ, &db, &err) : err.code;
     if (!rc && !a.no_device)
         look_here(&here);
     if (!rc)

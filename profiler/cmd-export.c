@@ -60,7 +60,8 @@ static int run(const struct args *a, struct hcp_err *err)
     size_t len = a->output ? strlen(a->output) : 0, rows = 0;
     hcp_db *db = NULL;
     FILE *out = stdout;
-    int rc = hcp_db_open(hcp_db_default_path(a->db), HCP_DB_READ, &db, err);
+    const char *name = hcp_cli_db(a->db, err);
+    int rc = name ? hcp_db_open(name, HCP_DB_READ, &db, err) : err->code;
 
     if (rc)
         return rc;

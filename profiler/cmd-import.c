@@ -77,6 +77,7 @@ static int run(const struct args *a, struct hcp_err *err)
     struct hcp_text text = {0};
     struct hcp_text_tally t = {0};
     char path[4096];
+    const char *name = NULL;
     FILE *in = NULL;
     hcp_db *db = NULL;
     int rc = hcp_text_open(a->file, &in, path, sizeof path, err);
@@ -86,9 +87,10 @@ static int run(const struct args *a, struct hcp_err *err)
     rc = hcp_text_load(in, path, HCP_TEXT_AUTO, a->ignore_unknown, &text, err);
     if (in != stdin)
         fclose(in);
+    if (!rc && !(name = hcp_cli_db(a->db, err)))
+        rc = err->code;
     if (!rc)
-        rc = hcp_db_open(hcp_db_default_path(a->db), HCP_DB_WRITE | HCP_DB_CREATE, &db,
-                         err);
+        rc = hcp_db_open(name, HCP_DB_WRITE | HCP_DB_CREATE, &db, err);
     if (!rc)
         rc = hcp_text_store(db, &text, &t, err);
     if (!rc)

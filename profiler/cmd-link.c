@@ -309,9 +309,11 @@ int cmd_link(int argc, char **argv)
         rc = beside_choose(&s, &err);
     if (rc == HCP_OK)
         rc = hcp_link_ready(&s.job, &err);
-    if (rc == HCP_OK && !s.job.silent)
-        rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_WRITE | HCP_DB_CREATE, &s.db,
-                         &err);
+    if (rc == HCP_OK && !s.job.silent) {
+        const char *path = hcp_cli_db(a.db, &err);
+        rc = path ? hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &s.db, &err)
+                  : err.code;
+    }
     if (rc == HCP_OK)
         rc = start_mps(&s, &err);
     if (rc == HCP_OK) {

@@ -329,9 +329,12 @@ static void explain(const struct hcp_sweep *run)
 
 static int open_db(struct session *s, struct hcp_err *err)
 {
-    const char *path = hcp_db_default_path(s->args->db);
+    const char *path;
     if (s->db)
         return HCP_OK;
+    path = hcp_cli_db(s->args->db, err);
+    if (!path)
+        return err->code;
     if (!s->args->run.dry_run)
         return hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &s->db, err);
     return access(path, F_OK) == 0 ? hcp_db_open(path, HCP_DB_READ, &s->db, err) : HCP_OK;

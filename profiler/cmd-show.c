@@ -377,12 +377,14 @@ int cmd_show(int argc, char **argv)
     struct args a = {0};
     struct hcp_err err = {0};
     hcp_db *db = NULL;
+    const char *name;
     size_t rows = 0;
     int rc;
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &a))
         return HCP_USAGE;
-    rc = hcp_db_open(hcp_db_default_path(a.db), HCP_DB_READ, &db, &err);
+    name = hcp_cli_db(a.db, &err);
+    rc = name ? hcp_db_open(name, HCP_DB_READ, &db, &err) : err.code;
     if (!rc)
         rc = show(db, &a, &rows, &err);
     if (!rc && !rows && a.failed)

@@ -255,7 +255,7 @@ other_rows() {
     [ "$status" -eq 0 ]
     [ "$output" = "b.db: 180 kept, 1100 skipped (already there), 0 in conflict -> a.db" ]
     run hcp-profile merge --db a.db b.db --json
-    [ "$output" = '[{"file":"b.db","kept":0,"skipped":1280,"conflicts":0,"models_not_merged":0}]' ]
+    [ "$output" = '[{"file":"b.db","kept":0,"skipped":1280,"conflicts":0,"models_not_merged":0,"conflict_rows":[]}]' ]
     hcp-profile export --db a.db >a.csv
     hcp-profile export --db b.db | cmp - a.csv
 }
@@ -265,7 +265,8 @@ other_rows() {
     printf '%s,run_uid\n%s,r1\n' "$head" "$row" | hcp-profile import --db a.db -
     printf '%s,run_uid\n%s,r1\n' "$head" "${row%1.5}2.5" | hcp-profile import --db b.db -
     run hcp-profile merge a.db b.db
-    [[ "$output" == "b.db: 0 kept, 0 skipped (already there), 1 in conflict (the stored values stay) -> a.db" ]]
+    [ "${lines[0]}" = "b.db: 0 kept, 0 skipped (already there), 1 in conflict (the stored values stay) -> a.db" ]
+    [ "${lines[1]}" = "  cell, device gpu-x, limit mps:50, provider flash, dtype bf16, phase prefill, batch 1, heads 32, kv_heads 8, head_dim 128, mask full, q_len 1024, kv_len 2048, run_uid r1: time_ms 1.5, not 2.5" ]
     hcp-profile export --db a.db | grep -q ',1.5,'
 }
 
