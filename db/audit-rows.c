@@ -88,7 +88,7 @@ const struct hcp_rule hcp_audit_row_rules[] = {
      "a.last_ms / a.first_ms - 1 AS moved FROM adrift a JOIN run r ON r.id = a.run_id) "
      "WHERE abs(moved) > noise"},
     {"suspicious", "boosted-slower", HCP_ABOUT_KEY, HCP_MEND_REDO,
-     "SELECT 0, a.key, a.mask, a.q_len, a.kv_len, printf('%.5g ms in the first second "
+     "SELECT 0, a.key, a.mask, a.q_len, a.kv_len, printf('%.5g ms in the first 0.1 s "
      "after "
      "idle clocks, %.5g ms sustained: it began cold, or beside something else', "
      "c.boosted_ms, a.time_ms), c.boosted_ms / a.hi, NULL, a.id "

@@ -37,7 +37,7 @@ struct hcp_cell {
     double ci_lo_ms, ci_hi_ms; /* 95 % of the median */
     int32_t samples, outliers; /* outliers: beyond 10 MAD, counted, never dropped */
     double cupti_ms;           /* CUPTI kernel time, the cross-check */
-    double boosted_ms;    /* median of the launches of the first second after idle clocks;
+    double boosted_ms;    /* median of the launches of the first 0.1 s after idle clocks;
                              time_ms is the sustained one */
     char method[16];      /* "event" "graph" "wall" "cpu-time" "recorded" "synthetic" */
     char cache[8];        /* "cold" "warm" */

@@ -4,7 +4,7 @@
 -- (linear); copies by copy engines and NCCL's channels among the links. Units and
 -- unknowns as in schema.sql.
 
--- Median of the launches of the first second after idle clocks; time_ms is sustained.
+-- Median of the launches of the first 0.1 s after idle clocks; time_ms is sustained.
 ALTER TABLE cell ADD COLUMN boosted_ms REAL CHECK (boosted_ms > 0);
 ALTER TABLE finish ADD COLUMN provider_version TEXT;
 

@@ -9,12 +9,25 @@
 /* NVML's C interface as documented; an nvmlReturn_t of 0 is success. */
 typedef void *nvml_device;
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, NVML_TEMPERATURE_GPU = 0 };
+enum { NVML_FIELD_POWER_INSTANT = 186, NVML_VALUE_UNSIGNED = 1 };
+struct nvml_field {
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    int type, rc;
+    union {
+        double d;
+        unsigned u;
+        unsigned long long ull;
+    } value;
+};
 
 struct hcp_nvml {
     void *library;
     nvml_device device;
     int (*shutdown)(void);
     int (*clock)(nvml_device, int type, unsigned *mhz);
+    int (*max_clock)(nvml_device, int type, unsigned *mhz);
+    int (*fields)(nvml_device, int n, struct nvml_field *);
     int (*power)(nvml_device, unsigned *milliwatt);
     int (*energy)(nvml_device, unsigned long long *millijoule);
     int (*temperature)(nvml_device, int sensor, unsigned *celsius);
@@ -62,6 +75,10 @@ hcp_nvml *hcp_nvml_open(const char *uuid, char driver[32], char *why, size_t why
     n->shutdown = (int (*)(void))symbol(library, "nvmlShutdown");
     n->clock =
         (int (*)(nvml_device, int, unsigned *))symbol(library, "nvmlDeviceGetClockInfo");
+    n->max_clock = (int (*)(nvml_device, int, unsigned *))symbol(
+        library, "nvmlDeviceGetMaxClockInfo");
+    n->fields = (int (*)(nvml_device, int, struct nvml_field *))symbol(
+        library, "nvmlDeviceGetFieldValues");
     n->power =
         (int (*)(nvml_device, unsigned *))symbol(library, "nvmlDeviceGetPowerUsage");
     n->energy = (int (*)(nvml_device, unsigned long long *))symbol(
@@ -100,24 +117,46 @@ void hcp_nvml_close(hcp_nvml *nvml)
     free(nvml);
 }
 
-void hcp_clocks_read(hcp_nvml *nvml, struct hcp_clocks *out)
+/* Drivers since 530 also know the power of this moment. */
+static double power_now_w(const hcp_nvml *nvml)
+{
+    struct nvml_field field = {.id = NVML_FIELD_POWER_INSTANT, .rc = -1};
+    unsigned value;
+    if (nvml->fields && nvml->fields(nvml->device, 1, &field) == 0 && field.rc == 0 &&
+        field.type == NVML_VALUE_UNSIGNED)
+        return field.value.u / 1e3;
+    if (nvml->power && nvml->power(nvml->device, &value) == 0)
+        return value / 1e3;
+    return NAN;
+}
+
+void hcp_clocks_glance(hcp_nvml *nvml, struct hcp_clocks *out)
 {
     unsigned value;
     unsigned long long wide;
-    *out = (struct hcp_clocks){NAN, NAN, NAN, NAN, NAN, -1};
+    *out = (struct hcp_clocks){NAN, NAN, NAN, NAN, NAN, NAN, -1};
     if (!nvml)
         return;
     if (nvml->clock && nvml->clock(nvml->device, NVML_CLOCK_SM, &value) == 0)
         out->sm_mhz = value;
-    if (nvml->clock && nvml->clock(nvml->device, NVML_CLOCK_MEM, &value) == 0)
-        out->mem_mhz = value;
-    if (nvml->power && nvml->power(nvml->device, &value) == 0)
-        out->power_w = value / 1e3;
     if (nvml->energy && nvml->energy(nvml->device, &wide) == 0)
         out->energy_j = (double)wide / 1e3;
+    if (nvml->reasons && nvml->reasons(nvml->device, &wide) == 0)
+        out->throttle_reasons = (int64_t)wide;
+}
+
+void hcp_clocks_read(hcp_nvml *nvml, struct hcp_clocks *out)
+{
+    unsigned value;
+    hcp_clocks_glance(nvml, out);
+    if (!nvml)
+        return;
+    if (nvml->clock && nvml->clock(nvml->device, NVML_CLOCK_MEM, &value) == 0)
+        out->mem_mhz = value;
+    if (nvml->max_clock && nvml->max_clock(nvml->device, NVML_CLOCK_SM, &value) == 0)
+        out->max_sm_mhz = value;
+    out->power_w = power_now_w(nvml);
     if (nvml->temperature &&
         nvml->temperature(nvml->device, NVML_TEMPERATURE_GPU, &value) == 0)
         out->temperature_c = value;
-    if (nvml->reasons && nvml->reasons(nvml->device, &wide) == 0)
-        out->throttle_reasons = (int64_t)wide;
 }

@@ -24,6 +24,7 @@ enum {
     OPT_FRESH,
     OPT_THROTTLED,
     OPT_NO_CUPTI,
+    OPT_NO_BOOSTED,
     OPT_WARM_UP,
     OPT_ADAPTIVE,
     OPT_EXHAUSTIVE,
@@ -89,8 +90,10 @@ static const struct argp_option options[] = {
     {"retry-failed", OPT_RETRY, NULL, 0, "Measure cells again that failed before", 4},
     {"fresh", OPT_FRESH, NULL, 0, "A new run: measure again what is stored already", 4},
     {"allow-throttled", OPT_THROTTLED, NULL, 0,
-     "Keep samples taken under thermal slowdown", 4},
+     "Keep samples taken under hardware or thermal slowdown", 4},
     {"no-cupti", OPT_NO_CUPTI, NULL, 0, "Skip the cross-check of CUDA event times", 4},
+    {"no-boosted", OPT_NO_BOOSTED, NULL, 0,
+     "Skip the first 0.1 s after idle clocks (about a second a limit)", 4},
     {"seed", OPT_SEED, "N", 0, "Order of the cells (1)", 4},
     {"json", 'j', NULL, 0, "Report as JSON", 5},
     {0},
@@ -214,6 +217,8 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         return r->allow_throttled = 1, HCP_OK;
     case OPT_NO_CUPTI:
         return r->no_cupti = 1, HCP_OK;
+    case OPT_NO_BOOSTED:
+        return r->no_boosted = 1, HCP_OK;
     case 'j':
         return r->json = 1, HCP_OK;
     }
@@ -284,7 +289,7 @@ static hcp_table *dry_table(void)
 /* What the table cannot say: why levels failed, what was left out and what to do. */
 static void explain(const struct hcp_sweep *run)
 {
-    int slow = 0, no_time = 0, failed = 0, missing = 0, finishes = 0;
+    int slow = 0, no_time = 0, failed = 0, missing = 0, finishes = 0, throttled = 0;
     const char *finish_error = "";
     for (size_t i = 0; i < run->n_levels; i++) {
         const struct hcp_level *l = &run->levels[i];
@@ -298,6 +303,7 @@ static void explain(const struct hcp_sweep *run)
             finish_error = l->finish_error;
         failed += l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED];
         missing += l->counts[HCP_CELL_MISSING];
+        throttled += l->throttled;
     }
     if (slow > 0)
         fprintf(stderr,
@@ -305,6 +311,7 @@ static void explain(const struct hcp_sweep *run)
                 "(--max-cell-time)\n",
                 slow, run->max_cell_s);
     hcp_run_explain_adaptive(run);
+    hcp_run_explain_drift(run);
     if (no_time > 0)
         fprintf(
             stderr,
@@ -320,6 +327,12 @@ static void explain(const struct hcp_sweep *run)
                 "hcp-profile: %d finish pass%s failed; the same command measures them "
                 "again: %s\n",
                 finishes, finishes == 1 ? "" : "es", finish_error);
+    if (throttled > 0)
+        fprintf(stderr,
+                "hcp-profile: of %d cell%s all samples were rejected: the GPU was "
+                "throttled (hardware or thermal); cool it and use --retry-failed, or "
+                "keep such samples with --allow-throttled\n",
+                throttled, throttled == 1 ? "" : "s");
     if (failed > 0)
         fprintf(stderr,
                 "hcp-profile: %d cells failed; 'hcp-profile show --failed' says why, "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 #include "profiler/cuda-timer.h"
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <string.h>
 #include "kernels/cuda.h"
@@ -15,7 +16,7 @@ enum {
 #define GRAPH_BELOW_MS 0.1
 #define HOLD_LIMIT_NS 2000000000ull
 
-int hcp_cuda_timer_fail(struct hcp_cuda_timer *t, cudaError_t code, const char *doing,
+int hcp_cuda_timer_fail(struct hcp_cuda_timer *t, int code, const char *doing,
                         struct hcp_err *err)
 {
     char text[600];
@@ -60,14 +61,15 @@ void hcp_cuda_timer_reset(struct hcp_cuda_timer *t)
 static int hold(struct hcp_cuda_timer *t, struct hcp_err *err)
 {
     int e = hcp_spin_launch(t->hold, ++t->ticket, HOLD_LIMIT_NS, t->hold + 1, t->stream);
-    return e == cudaSuccess
-               ? HCP_OK
-               : hcp_cuda_timer_fail(t, (cudaError_t)e, "launch the holding kernel", err);
+    return e == cudaSuccess ? HCP_OK
+                            : hcp_cuda_timer_fail(t, e, "launch the holding kernel", err);
 }
 
 static int release(struct hcp_cuda_timer *t, struct hcp_err *err)
 {
     *(volatile int *)t->hold = t->ticket;
+    if (t->meanwhile)
+        t->meanwhile(t->meanwhile_ctx);
     cudaError_t e = cudaStreamSynchronize(t->stream);
     if (e != cudaSuccess)
         return hcp_cuda_timer_fail(t, e, "finish the kernel", err);
@@ -215,6 +217,16 @@ int hcp_cuda_timer_begin(struct hcp_cuda_timer *t, struct hcp_bench_plan *plan,
     if (rc == HCP_OK && plan->by_graph > 0)
         rc = make_graphs(t, err);
     return rc;
+}
+
+int hcp_cuda_timer_sync(struct hcp_cuda_timer *t)
+{
+    return cudaStreamSynchronize(t->stream);
+}
+
+void hcp_cuda_timer_settle(void)
+{
+    cudaDeviceSynchronize();
 }
 
 void hcp_cuda_timer_close(struct hcp_cuda_timer *t)

@@ -113,6 +113,7 @@ static int cpu_open(const struct hcp_device_config *config, hcp_device **out,
     hcp_device_slug(info->name, info->slug, sizeof info->slug);
     strcpy(info->origin, "measured");
     strcpy(info->limit_kind, "cpu");
+    info->drifts = 1;
     info->sm_count = cores;
     info->sm_seen = 1; /* the kernel's one thread */
     info->peak_tflops = NAN;

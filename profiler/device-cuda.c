@@ -9,26 +9,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "db/parse.h"
 #include "kernels/cuda.h"
 #include "profiler/bench.h"
-#include "profiler/clocks.h"
 #include "profiler/cuda-timer.h"
 #include "profiler/cupti.h"
 #include "profiler/limiter.h"
 #include "profiler/stats.h"
+#include "profiler/watch.h"
+
+enum { OUT_OF_MEMORY = 2 }; /* cudaErrorMemoryAllocation */
 
 struct cuda_device {
     hcp_device base;
     struct hcp_bench bench;
     struct hcp_bench_plan *plan;
     struct hcp_cuda_timer timer;
-    hcp_green *green; /* NULL: no green context */
-    hcp_nvml *nvml;
-    int cupti; /* 1: usable */
-    int allow_throttled;
-    int warmed; /* the first shape has brought the clocks up */
+    hcp_green *green;       /* NULL: no green context */
+    struct hcp_watch watch; /* with NVML, if that can be had */
+    int cupti;              /* 1: usable */
+    int warmed;             /* the first shape has brought the clocks up */
     char note[160];
 };
 
@@ -39,6 +39,7 @@ static void fill_info(const hcp_cuda_info *cuda, struct hcp_device_info *info)
     hcp_device_slug(cuda->name, info->slug, sizeof info->slug);
     strcpy(info->origin, "measured");
     strcpy(info->limit_kind, "mps");
+    info->drifts = 1;
     info->sm_count = info->sm_seen = cuda->sm_count;
     info->cc_major = cuda->cc_major;
     info->cc_minor = cuda->cc_minor;
@@ -140,7 +141,9 @@ static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
         return hcp_fail(err, HCP_FAILED, "out of memory");
     struct hcp_device_info *info = &d->base.info;
     d->base.ops = &hcp_device_cuda_ops;
-    d->allow_throttled = config->allow_throttled;
+    d->watch = (struct hcp_watch){.take = hcp_cuda_timer_take,
+                                  .ctx = &d->timer,
+                                  .allow_throttled = config->allow_throttled};
     fill_info(&cuda, info);
     info->peak_tflops = hcp_peak_tflops(info->slug, config->dtype);
     if (!*config->mps_pipe)
@@ -160,7 +163,7 @@ static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
         return rc;
     }
     char driver[32] = "";
-    d->nvml = hcp_nvml_open(cuda.uuid, driver, d->note, sizeof d->note);
+    d->watch.nvml = hcp_nvml_open(cuda.uuid, driver, d->note, sizeof d->note);
     if (*driver)
         strcpy(info->driver, driver);
     if (!config->no_cupti)
@@ -169,6 +172,8 @@ static int cuda_open(const struct hcp_device_config *config, hcp_device **out,
         snprintf(d->note, sizeof d->note, "%.150s", why);
     strcpy(info->note, d->note);
     rc = hcp_cuda_timer_open(&d->timer, &d->bench, err);
+    d->timer.meanwhile = hcp_watch_look;
+    d->timer.meanwhile_ctx = &d->watch;
     if (rc != HCP_OK) {
         cuda_close(&d->base);
         return rc;
@@ -188,8 +193,11 @@ static int cuda_prepare(hcp_device *device, const struct hcp_cell_request *cell,
     struct cuda_device *d = (struct cuda_device *)device;
     hcp_cuda_timer_reset(&d->timer);
     int rc = hcp_bench_prepare(&d->bench, cell, &d->plan, err);
-    if (rc != HCP_OK && hcp_cuda_is_mps_error(hcp_cuda_last_code()))
+    int code = rc != HCP_OK ? hcp_cuda_last_code() : 0;
+    if (hcp_cuda_is_mps_error(code))
         d->base.lost = HCP_DEVICE_LOST_RETRY;
+    else if (code != 0 && code != OUT_OF_MEMORY) /* stays with the process */
+        d->base.lost = HCP_DEVICE_LOST;
     return rc;
 }
 
@@ -207,9 +215,9 @@ static void cross_check(struct cuda_device *d, double event_ms,
     int rc = HCP_RC_OK;
     for (int i = 0; i < runs && rc == HCP_RC_OK; i++)
         rc = hcp_bench_run(&d->bench, d->plan);
-    cudaError_t e = cudaStreamSynchronize(d->timer.stream);
+    int e = hcp_cuda_timer_sync(&d->timer);
     int ended = hcp_cupti_end(&kernels, &total_ms, &dropped);
-    if (rc != HCP_RC_OK || e != cudaSuccess || ended != 0)
+    if (rc != HCP_RC_OK || e != 0 || ended != 0)
         return;
     size_t n = strlen(facts->note);
     if (kernels == 0 || kernels % runs != 0 || dropped > 0) {
@@ -228,69 +236,43 @@ static void cross_check(struct cuda_device *d, double event_ms,
                  kernels / runs, kernels == runs ? "" : "s");
 }
 
-static void fill_clocks(const struct hcp_clocks *before, const struct hcp_clocks *after,
-                        const struct hcp_samples *s, double median_ms,
+static void fill_clocks(const struct hcp_watched *seen, double median_ms,
                         struct hcp_cell_facts *facts)
 {
-    double busy_s = s->warmup_s + s->wall_s;
-    facts->sm_clock_mhz = after->sm_mhz;
-    facts->mem_clock_mhz = after->mem_mhz;
-    facts->temperature_c = after->temperature_c;
-    facts->power_w = after->power_w;
-    if (before->throttle_reasons >= 0 && after->throttle_reasons >= 0)
-        /* Bit 0 is "idle", true before any cell. */
-        facts->throttle_reasons =
-            (before->throttle_reasons | after->throttle_reasons) & ~(int64_t)1;
-    /* The counter moves every 20 to 100 ms: over less it says nothing. Energy of one
-     * run is power times its time. */
-    if (busy_s >= 0.3 && after->energy_j > before->energy_j) {
-        facts->power_w = (after->energy_j - before->energy_j) / busy_s;
-        facts->energy_j = facts->power_w * median_ms / 1e3;
-    }
+    facts->sm_clock_mhz = seen->sm_mhz;
+    facts->mem_clock_mhz = seen->mem_mhz;
+    facts->temperature_c = seen->temperature_c;
+    facts->power_w = seen->power_w;
+    facts->throttle_reasons = seen->throttle_reasons;
+    if (seen->by_counter) /* of one run */
+        facts->energy_j = seen->power_w * median_ms / 1e3;
+    strcpy(facts->note, seen->note);
 }
 
-/* Samples of a rule, and the clocks around them; again while they were throttled. */
-static int sample(struct cuda_device *d, const struct hcp_measure_rule *rule,
-                  struct hcp_samples *s, struct hcp_clocks *before,
-                  struct hcp_clocks *after, struct hcp_cell_facts *facts,
-                  struct hcp_err *err)
+/* Samples under watch; facts say why, and under which clocks, there are none. */
+static int sample(struct cuda_device *d, struct hcp_measure_rule *rule,
+                  struct hcp_samples *s, struct hcp_watched *seen,
+                  struct hcp_cell_facts *facts, struct hcp_err *err)
 {
-    for (int try = 0; try < 3; try++) {
-        hcp_clocks_read(d->nvml, before);
-        int rc =
-            hcp_measure(rule, hcp_cuda_timer_take, &d->timer, &hcp_device_cancel, s, err);
-        hcp_clocks_read(d->nvml, after);
-        if (rc != HCP_OK)
-            return rc;
-        int known = before->throttle_reasons >= 0 && after->throttle_reasons >= 0;
-        int64_t reasons = before->throttle_reasons | after->throttle_reasons;
-        if (!known || !(reasons & HCP_THROTTLE_REJECT))
-            return HCP_OK;
-        if (d->allow_throttled) {
-            snprintf(facts->note, sizeof facts->note,
-                     "throttled (0x%llx), kept on request", (unsigned long long)reasons);
-            return HCP_OK;
-        }
-        hcp_samples_free(s);
-        nanosleep(&(struct timespec){2, 0}, NULL); /* to cool */
+    int rc = hcp_watch_measure(&d->watch, rule, &hcp_device_cancel, s, seen, err);
+    if (rc != HCP_OK && seen->rejected > 0) {
+        fill_clocks(seen, NAN, facts);
+        strcpy(facts->stop_reason, HCP_STOP_THROTTLED);
     }
-    return hcp_fail(err, HCP_FAILED,
-                    "all samples throttled (reasons 0x%llx, %.0f C): cool the GPU, or "
-                    "keep them with --allow-throttled",
-                    (unsigned long long)after->throttle_reasons, after->temperature_c);
+    return rc;
 }
 
 /* Median of the runs that leave accumulating out, for a plan that measures the rest. */
-static int time_without(struct cuda_device *d, const struct hcp_measure_rule *rule,
+static int time_without(struct cuda_device *d, struct hcp_measure_rule *rule,
                         struct hcp_cell_facts *facts, double *ms, struct hcp_err *err)
 {
     struct hcp_samples s = {0};
     struct hcp_stats stats = {.median = NAN};
-    struct hcp_clocks before, after;
+    struct hcp_watched seen;
     d->plan->leave_out = 1;
     int rc = hcp_cuda_timer_begin(&d->timer, d->plan, err);
     if (rc == HCP_OK)
-        rc = sample(d, rule, &s, &before, &after, facts, err);
+        rc = sample(d, rule, &s, &seen, facts, err);
     if (rc == HCP_OK)
         hcp_stats_summary(s.ms, s.n, &stats);
     *ms = stats.median;
@@ -307,20 +289,27 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
     struct hcp_measure_rule rule = cell->rule;
     struct hcp_samples s = {0};
     struct hcp_stats stats = {.median = NAN};
-    struct hcp_clocks before, after;
-    double without_ms = 0;
+    struct hcp_watched seen = {.rejected = 0};
+    double without_ms = 0, boosted_s = 0;
     int rc = HCP_OK;
     hcp_cell_facts_init(facts);
     d->timer.expect_ms = cell->expect_ms;
-    if (!d->warmed)
-        rule.warmup_s = fmax(rule.warmup_s, 0.5); /* the clocks come up first */
+    if (!d->warmed || cell->boosted) { /* from idle clocks, or to them and back */
+        rule.warmup_s = fmax(rule.warmup_s, 0.5);
+        rule.steady_cap_s = 3;
+    }
     if (d->plan->without)
         rc = time_without(d, &rule, facts, &without_ms, err);
     if (rc == HCP_OK)
         rc = hcp_cuda_timer_begin(&d->timer, d->plan, err);
     rule.ran_ms = d->timer.first_ms >= HCP_SLOW_MS ? d->timer.first_ms : 0;
+    if (rc == HCP_OK && cell->boosted && !d->plan->without) {
+        rc = hcp_watch_boosted(&d->watch, &hcp_device_cancel, &facts->boosted_ms,
+                               &boosted_s, err);
+        rule.ran_ms = 1e3 * boosted_s;
+    }
     if (rc == HCP_OK)
-        rc = sample(d, &rule, &s, &before, &after, facts, err);
+        rc = sample(d, &rule, &s, &seen, facts, err);
     if (d->timer.lost)
         d->base.lost = d->timer.lost;
     if (rc != HCP_OK)
@@ -336,7 +325,7 @@ static int cuda_time(hcp_device *device, const struct hcp_cell_request *cell,
     for (int i = 0; d->plan->without && i < s.n; i++)
         s.ms[i] = fmax(s.ms[i] - without_ms, least_ms);
     hcp_stats_summary(s.ms, s.n, &stats);
-    fill_clocks(&before, &after, &s, stats.median, facts);
+    fill_clocks(&seen, stats.median, facts);
     if (d->cupti && !d->plan->without)
         cross_check(d, stats.median, facts);
     *samples = s.ms;
@@ -349,9 +338,9 @@ static void cuda_close(hcp_device *device)
     if (!d)
         return;
     /* An MPS client that ends with work in flight can take the server along. */
-    cudaDeviceSynchronize();
+    hcp_cuda_timer_settle();
     hcp_cuda_timer_close(&d->timer);
-    hcp_nvml_close(d->nvml);
+    hcp_nvml_close(d->watch.nvml);
     hcp_bench_close(&d->bench);
     hcp_green_unlimit(d->green);
     free(d);

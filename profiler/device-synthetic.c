@@ -13,7 +13,9 @@
  *
  *   store_ms = (store_b*q + store_f) / speed, merge_ms = (merge_b*q + merge_f) / speed
  *
- * q being the rows themselves; both coefficients 0: it does not need that pass.
+ * q being the rows themselves; both coefficients 0: it does not need that pass. From the
+ * second measurement under a limit on it is slower by the part drift, and its SM clock,
+ * clock MHz at first, lower by as much.
  */
 #include "config.h"
 #include "profiler/device.h"
@@ -27,7 +29,8 @@
 
 struct synthetic {
     hcp_device base;
-    double a, b, c, f, noise;
+    double a, b, c, f, noise, drift, clock_mhz;
+    int64_t measured; /* since it was opened */
     double store_b, store_f, merge_b, merge_f;
     int64_t tile_q, tile_kv, sms, seed, samples, delay_ms, fail_q, waves;
     int64_t blocks_of_tile; /* batch * heads: thread blocks of a tile of queries */
@@ -49,6 +52,8 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
         {"c", &m->c, NULL, 0, 1e3},
         {"f", &m->f, NULL, 0, 1e6},
         {"noise", &m->noise, NULL, 0, 0.5},
+        {"drift", &m->drift, NULL, -0.5, 1},
+        {"clock", &m->clock_mhz, NULL, 0, 1e5},
         {"store_b", &m->store_b, NULL, 0, 1e3},
         {"store_f", &m->store_f, NULL, 0, 1e6},
         {"merge_b", &m->merge_b, NULL, 0, 1e3},
@@ -89,8 +94,8 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
     }
     return hcp_fail(
         err, HCP_USAGE,
-        "synthetic: unknown key '%s'; known: name a b c f noise seed samples tile_q "
-        "tile_kv sms waves delay fail_q store_b store_f merge_b merge_f (see "
+        "synthetic: unknown key '%s'; known: name a b c f noise drift clock seed samples "
+        "tile_q tile_kv sms waves delay fail_q store_b store_f merge_b merge_f (see "
         "hcp-profile(1))",
         key);
 }
@@ -174,6 +179,7 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
     /* The coefficients are the version: other coefficients, other rows; w: in waves. */
     snprintf(info->provider_version, sizeof info->provider_version,
              "a%.4g b%.4g c%.4g %c%.4g", m->a, m->b, m->c, m->waves ? 'w' : 'f', m->f);
+    info->drifts = m->drift != 0 || m->clock_mhz > 0; /* else a cell is what it was */
     if (m->store_b > 0 || m->store_f > 0)
         info->finishes |= 1u << HCP_FINISH_STORE;
     if (m->merge_b > 0 || m->merge_f > 0)
@@ -249,7 +255,8 @@ static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cel
                           struct hcp_err *err)
 {
     struct synthetic *m = (struct synthetic *)device;
-    double ms = cell->finish ? finish_ms(m, cell) : block_ms(m, cell);
+    double slower = m->measured++ > 0 ? 1 + m->drift : 1;
+    double ms = slower * (cell->finish ? finish_ms(m, cell) : block_ms(m, cell));
     uint64_t kind =
         cell->finish ? (uint64_t)cell->finish + 1 : strcmp(cell->mask, "causal") == 0;
 
@@ -266,6 +273,8 @@ static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cel
         (*samples)[i] = m->noise > 0 ? ms * exp(m->noise * normal(h + (uint64_t)i)) : ms;
     facts->tile_q = m->tile_q;
     facts->tile_kv = m->tile_kv;
+    if (m->clock_mhz > 0)
+        facts->sm_clock_mhz = m->clock_mhz / slower;
     strcpy(facts->method, "synthetic");
     strcpy(facts->cache, "cold");
     strcpy(facts->stop_reason, "cap");

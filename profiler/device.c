@@ -58,6 +58,7 @@ void hcp_device_slug(const char *name, char *slug, size_t size)
 void hcp_cell_facts_init(struct hcp_cell_facts *facts)
 {
     *facts = (struct hcp_cell_facts){.cupti_ms = NAN,
+                                     .boosted_ms = NAN,
                                      .sm_clock_mhz = NAN,
                                      .mem_clock_mhz = NAN,
                                      .power_w = NAN,

@@ -43,6 +43,7 @@ struct hcp_device_info {
     double peak_tflops;             /* NaN: unknown */
     char driver[32], cuda_version[16];
     char provider[32], provider_version[48];
+    int32_t drifts;    /* time passes: a cell measured again may take another time */
     uint32_t finishes; /* finish passes that the kernel needs: 1 << hcp_finish_kind */
     char note[256];
 };
@@ -52,15 +53,21 @@ struct hcp_cell_request {
     char mask[8];
     int64_t q_len, kv_len;
     int32_t finish;   /* hcp_finish_kind */
+    int32_t boosted;  /* also measure the first runs after idle clocks */
     double expect_ms; /* upper guess at one run; 0 unknown */
     struct hcp_measure_rule rule;
 };
+
+/* A stop reason of cells that failed because every sample was rejected: the GPU was
+ * throttled by something other than its power limit. Clocks and reasons are known. */
+#define HCP_STOP_THROTTLED "throttled"
 
 /* What a visit to a cell gave, besides the samples themselves. */
 struct hcp_cell_facts {
     int32_t n; /* samples */
     char method[16], cache[8], stop_reason[16];
     double cupti_ms;
+    double boosted_ms; /* where the request asked for it */
     double sm_clock_mhz, mem_clock_mhz, power_w, energy_j, temperature_c;
     int64_t throttle_reasons;
     int64_t tile_q, tile_kv;
@@ -83,7 +90,8 @@ struct hcp_device_ops {
      * not have the cell (recorded machines). */
     int (*prepare)(hcp_device *device, const struct hcp_cell_request *cell,
                    struct hcp_err *err);
-    /* Times the prepared cell. *samples is malloc'ed (facts->n of them, ms). */
+    /* Times the prepared cell. *samples is malloc'ed (facts->n of them, ms). On failure
+     * facts may say why: HCP_STOP_THROTTLED, else no stop reason. */
     int (*time)(hcp_device *device, const struct hcp_cell_request *cell,
                 struct hcp_cell_facts *facts, double **samples, struct hcp_err *err);
     void (*close)(hcp_device *device); /* accepts NULL */

@@ -11,8 +11,10 @@ profiler_libhcpprofiler_la_SOURCES = \
 	profiler/mps-guard.c profiler/mps-internal.h \
 	profiler/measure.c profiler/measure.h profiler/progress.c profiler/progress.h \
 	profiler/predict.c profiler/predict.h \
-	profiler/run.h profiler/run.c profiler/run-adapt.c profiler/run-check.c profiler/run-plan.c profiler/run-prepare.c \
+	profiler/run.h profiler/run.c profiler/run-adapt.c profiler/run-check.c profiler/run-drift.c profiler/run-plan.c profiler/run-prepare.c \
 	profiler/run-report.c profiler/run-store.c profiler/stats.c profiler/stats.h \
+	profiler/clocks.c profiler/clocks.h profiler/cupti.c profiler/cupti.h \
+	profiler/watch.c profiler/watch.h \
 	profiler/sweep.c profiler/sweep.h profiler/worker.c profiler/worker.h \
 	profiler/worker-internal.h profiler/worker-main.c
 profiler_libhcpprofiler_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
@@ -29,9 +31,8 @@ endif
 
 if HAVE_CUDA
 profiler_libhcpprofiler_la_SOURCES += profiler/limiter-green-cuda.c
-profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda.c profiler/clocks.c \
-	profiler/clocks.h profiler/cuda-timer.c profiler/cuda-timer.h profiler/cupti.c \
-	profiler/cupti.h
+profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda.c \
+	profiler/cuda-timer.c profiler/cuda-timer.h
 profiler_libhcpprofiler_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUPTI_CPPFLAGS) \
 	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
 noinst_LIBRARIES += profiler/libhcpprofcuda.a
@@ -43,9 +44,8 @@ else
 profiler_libhcpprofiler_la_SOURCES += profiler/device-cuda-none.c
 PROFILER_CUDA =
 EXTRA_DIST += profiler/limiter-green-cuda.c
-EXTRA_DIST += profiler/device-cuda.c profiler/clocks.c profiler/clocks.h \
-	profiler/cuda-timer.c profiler/cuda-timer.h \
-	profiler/cupti.c profiler/cupti.h profiler/spin.cu profiler/spin.h
+EXTRA_DIST += profiler/device-cuda.c profiler/cuda-timer.c profiler/cuda-timer.h \
+	profiler/spin.cu profiler/spin.h
 endif
 EXTRA_DIST += profiler/h200-links.md
 CLEANFILES += profiler/*.ptxas

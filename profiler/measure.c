@@ -22,7 +22,8 @@ void hcp_measure_defaults(struct hcp_measure_rule *rule)
                                       .noise = 0.005,
                                       .min_samples = 10,
                                       .few_samples = 3,
-                                      .max_samples = 400};
+                                      .max_samples = 400,
+                                      .steady_cap_s = 0.3};
 }
 
 void hcp_samples_free(struct hcp_samples *samples)
@@ -56,6 +57,24 @@ static int cancelled(const volatile sig_atomic_t *cancel, struct hcp_err *err)
     return cancel && *cancel ? hcp_fail(err, HCP_FAILED, "stopped") : HCP_OK;
 }
 
+/* About 10 ms of samples at a time, so that short blocks are not dominated by the loop
+ * and long ones can be stopped early. */
+static int batch(double ms)
+{
+    return (int)fmin(16, fmax(1, 10 / fmax(ms, 1e-3)));
+}
+
+/* The warm-up may end: it was long enough, and the clocks stand still. */
+static int is_warm(const struct hcp_measure_rule *rule, double warm_s, double run_ms)
+{
+    if (warm_s < rule->warmup_s)
+        return 0;
+    const struct hcp_measure_hooks *hooks = rule->hooks;
+    if (!hooks || !hooks->steady || rule->fixed_warmup || warm_s >= rule->steady_cap_s)
+        return 1;
+    return hooks->steady(hooks->ctx, warm_s, run_ms);
+}
+
 int hcp_measure(const struct hcp_measure_rule *rule, hcp_sample_fn take, void *ctx,
                 const volatile sig_atomic_t *cancel, struct hcp_samples *samples,
                 struct hcp_err *err)
@@ -65,24 +84,27 @@ int hcp_measure(const struct hcp_measure_rule *rule, hcp_sample_fn take, void *c
     if (!s.ms)
         return hcp_fail(err, HCP_FAILED, "out of memory for %d samples", room);
     double start = hcp_now_s();
-    int warm = rule->ran_ms > 0 && rule->ran_ms >= 1e3 * rule->warmup_s;
+    int warm = rule->ran_ms > 0 && is_warm(rule, rule->ran_ms / 1e3, rule->ran_ms);
     s.warm_ms = warm ? rule->ran_ms : 0;
     while (!warm) {
+        /* As samples are taken, where that matters: launches one by one leave gaps. */
+        int want = rule->hooks && s.warm_ms > 0 ? batch(s.warm_ms) : 1;
         rc = cancelled(cancel, err);
         if (rc == HCP_OK)
-            rc = take(ctx, 1, &s.warm_ms, err);
+            rc = take(ctx, want, s.ms, err);
+        s.warm_ms = s.ms[0];
         if (rc != HCP_OK)
             goto fail;
         s.warmup_s = hcp_now_s() - start;
-        warm = s.warmup_s >= rule->warmup_s;
+        warm = is_warm(rule, s.warmup_s + rule->ran_ms / 1e3, s.warm_ms);
     }
 
+    if (rule->hooks && rule->hooks->begin)
+        rule->hooks->begin(rule->hooks->ctx);
     start = hcp_now_s();
     const char *why = NULL;
     while (!why) {
-        /* Ask for about 10 ms of samples at a time, so that short blocks are not
-         * dominated by the loop and long ones can be stopped early. */
-        int want = (int)fmin(16, fmax(1, 10 / fmax(s.warm_ms, 1e-3)));
+        int want = batch(s.warm_ms);
         if (s.n + want > room)
             want = room - s.n;
         rc = cancelled(cancel, err);

@@ -8,6 +8,15 @@
 #include <signal.h>
 #include "db/error.h"
 
+/* What a device that can see its clocks adds to a rule. */
+struct hcp_measure_hooks {
+    /* After each warm-up run past warmup_s: whether the clocks stand still. warm_s: run
+     * so far; run_ms: what the last run took. */
+    int (*steady)(void *ctx, double warm_s, double run_ms);
+    void (*begin)(void *ctx); /* the first sample comes next */
+    void *ctx;
+};
+
 struct hcp_measure_rule {
     double warmup_s;   /* run untimed for at least this long, and at least once */
     double ran_ms;     /* > 0: a run before took this; it counts where it is as long */
@@ -17,9 +26,12 @@ struct hcp_measure_rule {
     int min_samples;   /* samples before noise may stop the cell */
     int few_samples;   /* samples a large slow cell may stop with */
     int max_samples;
+    int fixed_warmup;                      /* warm up for warmup_s, steady or not */
+    double steady_cap_s;                   /* steady or not, end the warm-up after this */
+    const struct hcp_measure_hooks *hooks; /* NULL: none */
 };
 
-/* The defaults: 25 ms, 30 ms, 2 s, 0.5 %, 10, 3, 400. */
+/* The defaults: 25 ms, 30 ms, 2 s, 0.5 %, 10, 3, 400; steady within 0.3 s. */
 void hcp_measure_defaults(struct hcp_measure_rule *rule);
 
 struct hcp_samples {

@@ -6,6 +6,7 @@
 #include "profiler/run.h"
 #include <math.h>
 #include <string.h>
+#include "profiler/watch.h"
 
 /* Bound by memory: what it reads and writes, partial results taken to be fp32. */
 static double predict_finish_ms(const struct hcp_sweep *run,
@@ -52,6 +53,9 @@ double hcp_run_cost_s(const struct hcp_sweep *run, const struct hcp_level *level
     double ms = hcp_run_predict_ms(run, level, cell);
     if (strcmp(run->info.limit_kind, "cpu") == 0 && level->fraction < 1)
         ms = fmax(ms, 1e3 * HCP_CPU_SAMPLE_S); /* see device-cpu.c: choose_runs */
+    if (run->ops == &hcp_device_cuda_ops && isnan(run->options->warmup_s) &&
+        ms >= HCP_SUSTAIN_MS)
+        cost.warmup_s = fmax(cost.warmup_s, HCP_SUSTAIN_S);
     return run->slip * hcp_cost_s(&cost, ms);
 }
 

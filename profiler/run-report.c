@@ -73,6 +73,15 @@ static void error_cell(hcp_table *table, const struct hcp_heldout *h, double err
         hcp_table_cell(table, "-");
 }
 
+/* By how much a time is another one, where both are known. */
+static void change_cell(hcp_table *table, double from_ms, double to_ms)
+{
+    if (from_ms > 0 && to_ms > 0)
+        hcp_table_cell(table, "%+.1f%%", 100 * (to_ms / from_ms - 1));
+    else
+        hcp_table_cell(table, "-");
+}
+
 /* With which cells a level has not met its target. */
 static const char *why_missed(const struct hcp_sweep *run, const struct hcp_level *l)
 {
@@ -163,10 +172,10 @@ static json_t *adaptive_json(const struct hcp_sweep *run, const struct hcp_level
 void hcp_run_table_columns(hcp_table *table)
 {
     static const char *const left[] = {"device", "origin", "limit", "kernel"};
-    static const char *const right[] = {"sms",    "cells",   "measured",    "kept",
-                                        "failed", "missing", "slow",        "no_time",
-                                        "spared", "todo",    "finish",      "seconds",
-                                        "median", "p90",     "grid_median", "grid_p90"};
+    static const char *const right[] = {
+        "sms",    "cells",   "measured",    "kept",     "failed", "missing",
+        "slow",   "no_time", "spared",      "todo",     "finish", "seconds",
+        "median", "p90",     "grid_median", "grid_p90", "drift",  "boost"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         hcp_table_column(table, left[i], 0);
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
@@ -205,6 +214,8 @@ void hcp_run_table_rows(const struct hcp_sweep *run, hcp_table *table)
         const char *about = l->adapt[0].estimated || l->adapt[1].estimated ? "~" : "";
         error_cell(table, &grid, grid.median, about);
         error_cell(table, &grid, grid.p90, about);
+        change_cell(table, l->drift.first_ms, l->drift.last_ms);
+        change_cell(table, l->sustained_ms, l->boosted_ms);
     }
 }
 
@@ -234,6 +245,13 @@ json_t *hcp_run_json(const struct hcp_sweep *run)
         json_object_set_new(level, "seconds",
                             hcp_json_real(round(l->wall_s * 1e3) / 1e3));
         json_object_set_new(level, "adaptive", adaptive_json(run, l));
+        json_object_set_new(level, "throttled", json_integer(l->throttled));
+        json_object_set_new(level, "drift", hcp_run_drift_json(l));
+        int boosted = l->boosted_ms > 0;
+        json_object_set_new(level, "boosted_ms",
+                            boosted ? hcp_json_real(l->boosted_ms) : json_null());
+        json_object_set_new(level, "sustained_ms",
+                            boosted ? hcp_json_real(l->sustained_ms) : json_null());
         json_object_set_new(level, "error",
                             *l->error ? json_string(l->error) : json_null());
         json_array_append_new(levels, level);

@@ -155,9 +155,21 @@ static void note_order(const struct hcp_level *level, const struct hcp_sweep_cel
     }
 }
 
+static void fill_clocks(struct hcp_cell *row, const struct hcp_cell_facts *f)
+{
+    strcpy(row->stop_reason, f->stop_reason);
+    row->sm_clock_mhz = f->sm_clock_mhz;
+    row->mem_clock_mhz = f->mem_clock_mhz;
+    row->power_w = f->power_w;
+    row->energy_j = f->energy_j;
+    row->temperature_c = f->temperature_c;
+    row->throttle_reasons = f->throttle_reasons;
+}
+
 static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f,
                          double *samples, const struct hcp_stats *s)
 {
+    fill_clocks(row, f);
     row->time_ms = s->median;
     row->min_ms = s->min;
     row->max_ms = s->max;
@@ -172,13 +184,7 @@ static void fill_samples(struct hcp_cell *row, const struct hcp_cell_facts *f,
     row->cupti_ms = f->cupti_ms;
     strcpy(row->method, f->method);
     strcpy(row->cache, f->cache);
-    strcpy(row->stop_reason, f->stop_reason);
-    row->sm_clock_mhz = f->sm_clock_mhz;
-    row->mem_clock_mhz = f->mem_clock_mhz;
-    row->power_w = f->power_w;
-    row->energy_j = f->energy_j;
-    row->temperature_c = f->temperature_c;
-    row->throttle_reasons = f->throttle_reasons;
+    row->boosted_ms = f->boosted_ms;
     row->tile_q = f->tile_q;
     row->tile_kv = f->tile_kv;
     strcpy(row->provider_config, f->provider_config);
@@ -196,9 +202,12 @@ static void note_warm_up(const struct hcp_sweep *run, struct hcp_cell *row)
 }
 
 /* One transaction a row: a cell, or a finish pass (cell NULL). Rows that took no time to
- * get, replayed or computed, share one for up to 0.2 s: a disk takes longer. */
+ * get, replayed or computed, share one for up to 0.2 s: a disk takes longer. *state: how
+ * the row's cell stands now. Another sweep that continues the same run may have stored it
+ * meanwhile: then that one stays. */
 static int put(struct hcp_sweep *run, const struct hcp_cell *cell,
-               const struct hcp_finish_row *finish, struct hcp_err *err)
+               const struct hcp_finish_row *finish, enum hcp_cell_state *state,
+               struct hcp_err *err)
 {
     int rc = HCP_OK;
     enum hcp_db_outcome outcome = HCP_DB_STORED;
@@ -208,13 +217,14 @@ static int put(struct hcp_sweep *run, const struct hcp_cell *cell,
         run->batch_began_s = rc == HCP_OK ? hcp_now_s() : 0;
     }
     if (rc == HCP_OK)
-        rc = cell ? hcp_db_put_cell(run->db, cell, err)
+        rc = cell ? hcp_db_add_cell(run->db, cell, &outcome, err)
                   : hcp_db_add_finish(run->db, finish, &outcome, err);
-    if (rc == HCP_OK && outcome == HCP_DB_CONFLICT)
-        rc = hcp_fail(err, HCP_FAILED,
-                      "%s: run %s has this finish pass already, with another time",
-                      hcp_db_path(run->db), run->run_uid);
     hcp_waiting_end();
+    if (rc == HCP_OK)
+        *state = outcome == HCP_DB_CONFLICT || outcome == HCP_DB_SUPERSEDED
+                     ? HCP_CELL_KEPT
+                 : cell && strcmp(cell->status, "failed") == 0 ? HCP_CELL_BAD
+                                                               : HCP_CELL_OK;
     if (rc == HCP_OK && run->batch_began_s > 0 && hcp_now_s() - run->batch_began_s > 0.2)
         rc = hcp_run_flush(run, err);
     return rc;
@@ -270,10 +280,7 @@ static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
         run->failed = 1;
         return HCP_OK;
     }
-    int rc = put(run, NULL, &row, err);
-    if (rc == HCP_OK)
-        cell->state = HCP_CELL_OK;
-    return rc;
+    return put(run, NULL, &row, &cell->state, err);
 }
 
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
@@ -297,6 +304,8 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
     snprintf(row.error, sizeof row.error, "%s", error ? error : "");
     if (!error)
         fill_samples(&row, facts, samples, &stats);
+    else if (facts)
+        fill_clocks(&row, facts);
     strcpy(row.origin, info->origin);
     strcpy(row.run_uid, run->run_uid);
     strcpy(row.host, run->host);
@@ -318,14 +327,21 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
         return hcp_run_store(run, level, cell, NULL, NULL, why.text, err);
     }
     if (!error) {
+        if (run->ops->in_worker && !isnan(row.energy_j)) /* of all visits */
+            row.energy_j = row.power_w * row.time_ms / 1e3;
         note_warm_up(run, &row);
         note_order(level, cell, &row);
     }
-    int rc = put(run, &row, NULL, err);
+    int rc = put(run, &row, NULL, &cell->state, err);
     if (rc != HCP_OK)
         return rc;
-    cell->state = error ? HCP_CELL_BAD : HCP_CELL_OK;
-    run->failed |= error != NULL;
+    int failed = cell->state == HCP_CELL_BAD;
+    run->failed |= failed;
+    level->throttled += failed && strcmp(row.stop_reason, HCP_STOP_THROTTLED) == 0;
+    if (!error && facts->boosted_ms > 0) {
+        level->boosted_ms = facts->boosted_ms;
+        level->sustained_ms = stats.median;
+    }
     if (!error) {
         cell->ci_lo_ms = stats.ci_lo;
         cell->ci_hi_ms = stats.ci_hi;

@@ -2,6 +2,7 @@
 #include "config.h"
 #include "profiler/run.h"
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,9 @@
 #include "profiler/worker.h"
 
 enum {
-    CHUNK = 8,      /* cells whose repetitions are interleaved; <= HCP_BENCH_PLANS */
-    MAX_LOSSES = 10 /* workers that may die on one level */
+    CHUNK = 8,       /* cells whose repetitions are interleaved; <= HCP_BENCH_PLANS */
+    MAX_LOSSES = 10, /* workers that may die on one level */
+    OPEN_TRIES = 3   /* of a new one; an MPS server takes a moment to recover */
 };
 
 void hcp_run_count(struct hcp_level *level)
@@ -88,8 +90,8 @@ struct visit {
     double *samples;
 };
 
-static void request_of(const struct hcp_sweep *run, const struct hcp_sweep_cell *cell,
-                       double expect_ms, struct hcp_cell_request *request)
+void hcp_run_request(const struct hcp_sweep *run, const struct hcp_sweep_cell *cell,
+                     double expect_ms, struct hcp_cell_request *request)
 {
     const struct hcp_cost *cost = &run->cost;
     *request = (struct hcp_cell_request){.q_len = cell->q_len,
@@ -100,6 +102,7 @@ static void request_of(const struct hcp_sweep *run, const struct hcp_sweep_cell 
     hcp_measure_defaults(&request->rule);
     int visits = hcp_cost_visits(cost, expect_ms);
     request->rule.warmup_s = cost->warmup_s;
+    request->rule.fixed_warmup = !isnan(run->options->warmup_s);
     request->rule.min_time_s = cost->min_time_s / visits;
     request->rule.cap_s = cost->cap_s / visits;
     request->rule.min_samples = (cost->min_samples + visits - 1) / visits;
@@ -130,6 +133,10 @@ static int join(struct visit *v, const struct hcp_cell_facts *facts, double *sam
     strcpy(v->facts.stop_reason, facts->stop_reason);
     if (!isnan(facts->cupti_ms))
         v->facts.cupti_ms = facts->cupti_ms;
+    if (isnan(v->facts.energy_j) && !isnan(facts->energy_j)) {
+        v->facts.energy_j = facts->energy_j;
+        v->facts.power_w = facts->power_w;
+    }
     if (!*v->facts.note)
         strcpy(v->facts.note, facts->note);
     return 0;
@@ -138,8 +145,11 @@ static int join(struct visit *v, const struct hcp_cell_facts *facts, double *sam
 static int finish(struct hcp_sweep *run, struct hcp_level *level, struct visit *v,
                   const char *error, struct hcp_err *err)
 {
-    int rc = hcp_run_store(run, level, v->cell, v->samples ? &v->facts : NULL, v->samples,
+    int known = v->samples || *v->facts.stop_reason;
+    int rc = hcp_run_store(run, level, v->cell, known ? &v->facts : NULL, v->samples,
                            error, err);
+    if (rc == HCP_OK && v->cell->state == HCP_CELL_OK)
+        hcp_run_drift_note(level, v->cell, &v->facts);
     free(v->samples);
     v->samples = NULL;
     return rc;
@@ -153,7 +163,7 @@ double hcp_run_ask(const struct hcp_sweep *run, hcp_device *device,
     struct hcp_stats stats = {0};
     struct hcp_err ignored;
     double *samples = NULL;
-    request_of(run, cell, 0, &request);
+    hcp_run_request(run, cell, 0, &request);
     int rc = device->ops->prepare(device, &request, &ignored);
     if (rc == HCP_OK)
         rc = device->ops->time(device, &request, &facts, &samples, &ignored);
@@ -192,14 +202,37 @@ static int replace_device(struct hcp_sweep *run, struct hcp_level *level,
                           struct hcp_err *err)
 {
     struct hcp_err why = {0};
+    int rc = HCP_FAILED;
     (*device)->ops->close(*device);
     *device = NULL;
     if (++*losses > MAX_LOSSES)
         return hcp_fail(err, HCP_NO_ANSWER,
                         "given up after %d workers were lost, last: %s", *losses, last);
-    if (open_level(run, level, device, &why) != HCP_OK)
-        return hcp_fail(err, HCP_NO_ANSWER, "%s", why.text);
-    return HCP_OK;
+    for (int try = 0; try < OPEN_TRIES && rc != HCP_OK && !hcp_worker_stop; try++) {
+        if (try > 0)
+            poll(NULL, 0, 1000 * try);
+        rc = open_level(run, level, device, &why);
+    }
+    if (rc == HCP_OK)
+        return HCP_OK;
+    return hcp_fail(err, HCP_NO_ANSWER,
+                    "the device was lost in mid-sweep (%.500s) and could not be opened "
+                    "again (%.400s); the same command goes on",
+                    last, why.text);
+}
+
+/* The largest block that the level may come to: there boosted speed is measured too. */
+static int is_largest(const struct hcp_level *level, const struct hcp_sweep_cell *cell)
+{
+    double area = hcp_cell_area(cell->causal, cell->q_len, cell->kv_len);
+    for (size_t i = 0; i < level->n && !cell->finish; i++) {
+        const struct hcp_sweep_cell *o = &level->cells[i];
+        if (!o->finish && o->state != HCP_CELL_SLOW && o->state != HCP_CELL_NO_TIME &&
+            o->state != HCP_CELL_MISSING &&
+            hcp_cell_area(o->causal, o->q_len, o->kv_len) > area)
+            return 0;
+    }
+    return !cell->finish;
 }
 
 /* One visit of a cell; stores it if it is the last one, or has failed. */
@@ -209,7 +242,9 @@ static int visit_cell(struct hcp_sweep *run, struct hcp_level *level, hcp_device
     struct hcp_cell_request request;
     struct hcp_cell_facts facts;
     struct hcp_err why = {0};
-    request_of(run, v->cell, v->expect_ms, &request);
+    hcp_run_request(run, v->cell, v->expect_ms, &request);
+    request.boosted =
+        !run->options->no_boosted && !v->samples && is_largest(level, v->cell);
     for (int try = 0;; try++) {
         double *samples = NULL, start = hcp_now_s();
         int rc, got = (*device)->ops->prepare(*device, &request, &why);
@@ -222,10 +257,11 @@ static int visit_cell(struct hcp_sweep *run, struct hcp_level *level, hcp_device
             rc = replace_device(run, level, device, losses, why.text, err);
             if (got != HCP_OK && lost == HCP_DEVICE_LOST_RETRY && try == 0 &&
                 rc == HCP_OK)
-                continue; /* not this cell's fault */
-            if (rc != HCP_OK) {
+                continue;       /* not this cell's fault */
+            if (rc != HCP_OK) { /* too many lost is of the cells' own making */
                 struct hcp_err ignored;
-                finish(run, level, v, why.text, &ignored);
+                if (*losses > MAX_LOSSES)
+                    finish(run, level, v, why.text, &ignored);
                 return rc;
             }
         }
@@ -233,8 +269,11 @@ static int visit_cell(struct hcp_sweep *run, struct hcp_level *level, hcp_device
             v->cell->state = HCP_CELL_MISSING;
             return HCP_OK;
         }
-        if (got != HCP_OK)
+        if (got != HCP_OK) {
+            if (!v->samples)
+                v->facts = facts;
             return finish(run, level, v, why.text, err);
+        }
         if (join(v, &facts, samples) != 0)
             return hcp_fail(err, HCP_FAILED, "out of memory");
         rc = last ? finish(run, level, v, NULL, err) : HCP_OK;
@@ -314,6 +353,8 @@ static int measure_level(struct hcp_sweep *run, struct hcp_level *level,
     int flushed = hcp_run_flush(run, rc == HCP_OK ? err : &ignored);
     rc = rc == HCP_OK ? flushed : rc;
     level->wall_s += hcp_now_s() - start;
+    if (rc == HCP_OK && device)
+        rc = hcp_run_drift_check(run, level, device, err);
     if (rc == HCP_OK)
         rc = hcp_run_judge(run, level, asks(run) ? device : NULL, err);
     if (device)

@@ -44,7 +44,8 @@ struct hcp_run_options {
     enum hcp_run_how how;
     enum hcp_run_preset preset;
     struct hcp_target target; /* 0: the preset's */
-    int dry_run, retry_failed, fresh, allow_throttled, no_cupti, json;
+    int dry_run, retry_failed, fresh, allow_throttled, no_cupti, no_boosted;
+    int json;
 };
 
 /* An adaptive sweep of one mask of a level. */
@@ -59,6 +60,17 @@ struct hcp_adapt {
     int estimated;
 };
 
+/* The first cell that was measured on a level, and the same cell again at its end. */
+struct hcp_drift {
+    const struct hcp_sweep_cell *cell;                    /* NULL: none yet */
+    int others;                                           /* cells measured since */
+    double at_s;                                          /* when, on hcp_now_s's clock */
+    double first_ms, first_lo_ms, first_hi_ms, first_mhz; /* median, its interval, SMs */
+    double last_ms, last_lo_ms, last_hi_ms, last_mhz;     /* last_ms 0: not measured */
+    double seconds;                                       /* between the two */
+    char error[256]; /* why it could not be measured again; "" */
+};
+
 struct hcp_level {
     char limit[32];
     double fraction; /* of the whole device, as far as the limit's name says */
@@ -69,6 +81,9 @@ struct hcp_level {
     struct hcp_estimate estimate;
     struct hcp_adapt adapt[2]; /* full, causal */
     int out_of_time;           /* adaptive: a wanted cell did not fit the time left */
+    struct hcp_drift drift;
+    double boosted_ms, sustained_ms; /* of its largest cell; 0: not measured */
+    int throttled;                   /* cells whose samples were all rejected */
     int32_t sm_seen;
     double wall_s;
     char error[1024];        /* the level could not be measured; "" */
@@ -162,13 +177,34 @@ int hcp_run_judge(const struct hcp_sweep *run, struct hcp_level *level,
 double hcp_run_ask(const struct hcp_sweep *run, hcp_device *device,
                    const struct hcp_sweep_cell *cell);
 
+/* ---- run-drift.c: the first cell of a level again ------------------------ */
+
+/* To be called with each block that was stored. */
+void hcp_run_drift_note(struct hcp_level *level, const struct hcp_sweep_cell *cell,
+                        const struct hcp_cell_facts *facts);
+/* Measures the first one again, if the device is one that drifts, others were measured
+ * since and there is time, and stores the pair. A cell that fails this time is no failure
+ * of the sweep: level->drift.error says so. */
+int hcp_run_drift_check(struct hcp_sweep *run, struct hcp_level *level,
+                        hcp_device *device, struct hcp_err *err);
+/* It moved by more than 1 %, and the intervals of both medians are apart. */
+int hcp_run_has_drifted(const struct hcp_drift *drift);
+/* Lines on stderr about levels that drifted or could not be checked. */
+void hcp_run_explain_drift(const struct hcp_sweep *run);
+json_t *hcp_run_drift_json(const struct hcp_level *level); /* null: not measured */
+
+/* A request of one visit of a cell, and more samples and facts of the same cell. */
+void hcp_run_request(const struct hcp_sweep *run, const struct hcp_sweep_cell *cell,
+                     double expect_ms, struct hcp_cell_request *request);
+
 /* ---- run-store.c: the database side ------------------------------------- */
 
 /* Marks the cells that db (NULL: none) has, feeds the estimates with their times, and
  * chooses the run uid: the one of the run that is continued, else a new one. */
 int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err);
 /* Stores the row of a finished cell from facts and samples, or of a failed one when
- * error is set (then facts and samples may be NULL), and sets the cell's state. A finish
+ * error is set (then facts and samples may be NULL), and sets the cell's state. Of a
+ * failed one facts give the stop reason and the clocks. A finish
  * pass that failed has no row: the same command measures it again. */
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
                   struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,

@@ -129,6 +129,7 @@ static int serve_cell(hcp_device *device, const struct hcp_cell_request *cell)
     struct hcp_worker_reply reply = {0};
     struct hcp_err err = {0};
     double *samples = NULL;
+    hcp_cell_facts_init(&reply.u.facts);
     reply.rc = device->ops->prepare(device, cell, &err);
     if (reply.rc == HCP_OK)
         reply.rc = device->ops->time(device, cell, &reply.u.facts, &samples, &err);

@@ -36,7 +36,9 @@ struct worker {
     hcp_device base;
     pid_t pid; /* 0: none */
     int fd;
-    int cpu; /* the kernel runs on the CPU: it may be killed at any time */
+    int cpu;        /* the kernel runs on the CPU: it may be killed at any time */
+    double until_s; /* an answer must have come by then, on hcp_now_s's clock; 0: any */
+    int silent;     /* none did */
     hcp_throttle *throttle;
 };
 
@@ -124,9 +126,13 @@ static void reap(struct worker *w, int patience_ms, char *text, size_t size)
         poll(NULL, 0, 10);
         got = waitpid(w->pid, &status, WNOHANG);
     }
-    if (got == 0) {
+    if (got == 0)
         kill(w->pid, SIGKILL);
-        waitpid(w->pid, &status, 0);
+    /* One that is stuck in a driver does not even die: it is left behind. */
+    for (left = 5000; got == 0 && left > 0; left -= 10) {
+        got = waitpid(w->pid, &status, WNOHANG);
+        if (got == 0)
+            poll(NULL, 0, 10);
     }
     w->pid = 0;
     if (!text || !size)
@@ -138,7 +144,8 @@ static void reap(struct worker *w, int patience_ms, char *text, size_t size)
         snprintf(text, size, "exit code %d", WEXITSTATUS(status));
 }
 
-/* 0, or -1 when the worker's end is closed or we are to stop. */
+/* 0, or -1 when the worker's end is closed, says nothing for too long, or we are to stop.
+ */
 static int read_all(struct worker *w, void *data, size_t size)
 {
     char *at = data;
@@ -146,7 +153,8 @@ static int read_all(struct worker *w, void *data, size_t size)
         struct pollfd p = {w->fd, POLLIN, 0};
         /* Woken now and then: a signal may come between the test and the wait. */
         int ready = hcp_worker_stop ? -1 : poll(&p, 1, 200);
-        if (hcp_worker_stop)
+        w->silent = w->until_s > 0 && ready <= 0 && hcp_now_s() > w->until_s;
+        if (hcp_worker_stop || w->silent)
             return -1;
         if (ready <= 0)
             continue;
@@ -175,6 +183,12 @@ static int call(struct worker *w, const struct hcp_worker_request *request,
     if (hcp_worker_stop) {
         reap(w, 5000, NULL, 0);
         return hcp_fail(err, HCP_FAILED, "stopped");
+    }
+    if (w->silent) {
+        reap(w, 5000, NULL, 0);
+        return hcp_fail(err, HCP_FAILED,
+                        "no answer from the worker process in time, it was ended: the "
+                        "kernel, the driver or the MPS server hangs");
     }
     /* It has closed the socket and is about to end: by itself, so that we see how. */
     siginfo_t ended = {0};
@@ -247,6 +261,18 @@ static int worker_prepare(hcp_device *device, const struct hcp_cell_request *cel
                         : HCP_OK;
 }
 
+/* Seconds that a cell may take at most: many times what it is expected to, three tries
+ * and their rests. $HCP_WORKER_WAIT: so many instead. */
+static double patience_s(const struct hcp_cell_request *cell)
+{
+    const char *text = getenv("HCP_WORKER_WAIT");
+    if (text && atoi(text) > 0)
+        return atoi(text);
+    const struct hcp_measure_rule *r = &cell->rule;
+    int runs = 4 * (r->few_samples + 4);
+    return 120 + 10 * (r->warmup_s + r->cap_s) + 10 * runs * cell->expect_ms / 1e3;
+}
+
 static int worker_time(hcp_device *device, const struct hcp_cell_request *cell,
                        struct hcp_cell_facts *facts, double **samples,
                        struct hcp_err *err)
@@ -257,9 +283,16 @@ static int worker_time(hcp_device *device, const struct hcp_cell_request *cell,
     struct hcp_worker_reply reply;
     request.op = HCP_WORKER_CELL;
     request.u.cell = *cell;
+    w->until_s = hcp_now_s() + patience_s(cell);
     int rc = call(w, &request, &reply, err);
-    if (rc != HCP_OK)
+    w->until_s = 0;
+    if (rc != HCP_OK) {
+        if (device->lost)
+            hcp_cell_facts_init(facts);
+        else
+            *facts = reply.u.facts;
         return rc;
+    }
     double *ms = malloc(((size_t)reply.n + 1) * sizeof *ms);
     if (!ms || read_all(w, ms, (size_t)reply.n * sizeof *ms) != 0) {
         free(ms);
