@@ -105,6 +105,9 @@ less_equal() { # A B SLACK
     run hcp-plan split --ranks "$R" --seq-len 64K --heads 16
     [ "$status" -eq 3 ]
     [[ "$output" == *"32/8 heads"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 64K --batch 2 # one batch is no answer for another
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"batch 2) in h.db; run 'hcp-profile run --db h.db --limits mps:100 --batch 2'"* ]]
     run hcp-plan split --ranks "$R" --seq-len 1M --mask causal
     [ "$status" -eq 3 ]
     [[ "$output" == *"outside the measured lengths"*"--limits mps:100 --max-len 1048576"*"--extrapolate"* ]]

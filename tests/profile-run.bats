@@ -13,7 +13,7 @@ setup() {
 }
 
 rows() { # rows [FILTER...]: stored cells, one JSON object a line
-    hcp-profile export --format jsonl "$@" 2>/dev/null | grep -v '^#' || true
+    hcp-profile export --format jsonl "$@" 2>/dev/null | grep '"status":' || true
 }
 field() { # field NAME: its value in each line
     sed -n 's/.*"'"$1"'":\("\([^"]*\)"\|\([^,}]*\)\).*/\2\3/p'
@@ -266,6 +266,7 @@ process_gone() { # a zombie of ours counts as gone
     [ "$(rows | field note | grep -c 'warm-up 30 ms')" -eq 3 ]
     [ "$(rows | field cache | sort -u)" = cold ]
     [[ "$(rows | field device_uuid | sort -u)" == CPU-* ]]
+    [ "$(hcp-profile export --format jsonl | grep -c '"kind":"drift"')" -eq 1 ]
 }
 
 @test "a plug-in kernel is timed under its own name" {
@@ -282,6 +283,53 @@ process_gone() { # a zombie of ours counts as gone
     [ "$(rows | field q_len | sort -u)" = 1 ]
     [ "$(rows | field phase | sort -u)" = decode ]
     [ "$(rows | wc -l)" -eq 3 ]
+}
+
+@test "drift: the first cell of a limit again at its end, stored, said beyond noise" {
+    set -- --levels 50,20 --q-lens 128,256 --kv-lens 128 --causal-lens none
+    run --separate-stderr hcp-profile run --json --device "$toy,drift=0.018,clock=1755" "$@"
+    [ "$status" -eq 0 ]
+    for limit in mps:50 mps:20; do
+        [[ "$stderr" == *"toy@$limit: drifted by +1.8 % in 0 s, SM clock 1755 -> 1724 MHz: full "*x128" took "*" ms first, "*" ms at the end; --fresh measures the limit again"* ]]
+    done
+    [[ "$output" == *'"drift":{"mask":"full","q_len":'*'"first_sm_clock_mhz":1755,"last_sm_clock_mhz":1723.'*'"drifted":true}'* ]]
+    [ "$(sqlite3 h.db 'SELECT count(*), min(last_ms / first_ms BETWEEN 1.0179 AND 1.0181), min(first_ms = time_ms)
+        FROM drift d JOIN cell c USING (limiter, mask, q_len, kv_len)')" = '2|1|1' ]
+    # other noise, less of it, faster
+    HCP_DB=noise.db run --separate-stderr hcp-profile run --device "$toy,drift=0.018,clock=1755,noise=0.05" "$@"
+    [[ "$stderr" != *drifted* ]]
+    HCP_DB=less.db run --separate-stderr hcp-profile run --json --device "$toy,drift=0.009,clock=1755" "$@"
+    [[ "$stderr" != *drifted* ]]
+    [[ "$output" == *'"drifted":false}'* ]]
+    [ "$(sqlite3 less.db 'SELECT count(*) FROM drift')" -eq 2 ]
+    HCP_DB=faster.db run --separate-stderr hcp-profile run --device "$toy,drift=-0.1" "$@"
+    [[ "$stderr" == *"toy@mps:50: drifted by -10.0 % in 0 s: full "* ]]
+    # nothing to do, nothing to compare; a machine that is computed does not drift
+    run --separate-stderr hcp-profile run --device "$toy,drift=0.018,clock=1755" "$@"
+    [[ "$stderr" == *" 0 cells to do"* ]]
+    [ "$(sqlite3 h.db 'SELECT count(*) FROM drift')" -eq 2 ]
+    hcp-profile run --db none.db --device "$toy" "$@"
+    [ "$(sqlite3 none.db 'SELECT count(*) FROM drift')" -eq 0 ]
+}
+
+@test "times that fall as lengths grow are stored and say so" {
+    hcp-profile run --device "$toy,drift=-0.5" --levels 50 --q-lens 128,256 --kv-lens 128 --causal-lens none
+    [ "$(rows | field note | grep -c -e '^faster than the smaller cell 128 x 128$' -e '^slower than the larger cell 256 x 128$')" -le 1 ]
+    hcp-profile run --db more.db --device "$toy,drift=-0.5,f=10" --levels 50,20 --q-lens 128,256,512 --kv-lens 128 \
+        --causal-lens none
+    HCP_DB=more.db
+    [ "$(rows | field note | grep -c -E '^(faster than the smaller|slower than the larger) cell [0-9]+ x 128$')" -ge 2 ]
+    # and a machine that is in order has no such notes
+    hcp-profile run --db good.db --device "$toy" --levels 50,20 --q-lens 128,256,512 --kv-lens 128 --causal-lens none
+    [ -z "$(rows --db good.db | field note)" ]
+}
+
+@test "drift: a repetition that does not fit the time budget is left out and said" {
+    run --separate-stderr hcp-profile run --device "$toy,drift=0.018,delay=700" --levels 50 \
+        --q-lens 128,256 --kv-lens 128 --causal-lens none --time-budget 1.6s
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"toy@mps:50: not checked for drift: no time was left for it"* ]]
+    [ "$(sqlite3 h.db 'SELECT count(*) FROM drift')" -eq 0 ]
 }
 
 @test "--json: one object a device" {
@@ -305,8 +353,13 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "numbers do not depend on the locale" {
-    locale -a | grep -qi '^de_DE' || skip "no German locale here"
-    LC_ALL=$(locale -a | grep -i '^de_DE' | head -1) hcp-profile run --device "$toy,noise=0.01" \
+    german=$(locale -a | grep -i '^de_DE' | head -1)
+    if [ -z "$german" ]; then
+        localedef -i de_DE -f UTF-8 "$PWD/de_DE.UTF-8" 2>/dev/null || skip "no German locale here"
+        export LOCPATH=$PWD
+        german=de_DE.UTF-8
+    fi
+    LC_ALL=$german hcp-profile run --device "$toy,noise=0.01" \
         --levels 50 --max-len 256
     LC_ALL=C hcp-profile run --db c.db --device "$toy,noise=0.01" --levels 50 --max-len 256
     rows | field time_ms >a

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 PROFILER_TEST_LIBS = profiler/libhcpprofiler.la $(PROFILER_CUDA) $(CMOCKA_LIBS)
 if HAVE_CMOCKA
-profiler_tests = tests/test-stats tests/test-sweep tests/test-predict tests/test-limiter
+profiler_tests = tests/test-stats tests/test-sweep tests/test-predict tests/test-limiter \
+	tests/test-bench
 check_PROGRAMS += $(profiler_tests)
 TESTS += $(profiler_tests)
 check_PROGRAMS += tests/test-green
@@ -28,6 +29,9 @@ tests_test_green_cuda_LDADD = $(PROFILER_TEST_LIBS)
 else
 EXTRA_DIST += tests/test-green-cuda.c
 endif
+tests_test_bench_SOURCES = tests/test-bench.c
+tests_test_bench_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_bench_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_limiter_SOURCES = tests/test-limiter.c tests/mps-fixture.h
 tests_test_limiter_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_limiter_LDADD = $(PROFILER_TEST_LIBS)
@@ -75,6 +79,28 @@ tests_fake_cuda_driver_la_LDFLAGS = $(plugin_ldflags)
 tests_fake_cuda_driver_old_la_SOURCES = $(fake_driver_sources)
 tests_fake_cuda_driver_old_la_CPPFLAGS = -I$(top_srcdir) -DFAKE_CUDA_OLD
 tests_fake_cuda_driver_old_la_LDFLAGS = $(plugin_ldflags)
+# hcp-profile run on a fake GPU, with fakes of the libraries that belong to one.
+check_PROGRAMS += tests/gpu-machine
+tests_gpu_machine_SOURCES = tests/gpu-machine.c tests/fake-nvml.h tests/fake-cupti.h \
+	profiler/device-cuda.c profiler/cuda-timer.h profiler/cmd-run.c
+tests_gpu_machine_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_gpu_machine_LDADD = profiler/libhcpprofiler.la
+check_LTLIBRARIES += tests/fake-nvml.la tests/fake-cupti.la
+tests_fake_nvml_la_SOURCES = tests/fake-nvml.c tests/fake-nvml.h
+tests_fake_nvml_la_LDFLAGS = $(plugin_ldflags)
+tests_fake_nvml_la_LIBADD = $(LIBM)
+tests_fake_cupti_la_SOURCES = tests/fake-cupti.c tests/fake-cupti.h
+tests_fake_cupti_la_LDFLAGS = $(plugin_ldflags)
+
+if HAVE_CUDA
+check_PROGRAMS += tests/gpu-clocks
+TESTS += tests/gpu-clocks
+GPU_TESTS += tests/gpu-clocks
+tests_gpu_clocks_SOURCES = tests/gpu-clocks.c tests/gpu-tap.h
+tests_gpu_clocks_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
+else
+EXTRA_DIST += tests/gpu-clocks.c
+endif
 
 check_LTLIBRARIES += tests/plugin-faulty.la
 tests_plugin_faulty_la_SOURCES = tests/plugin-faulty.c
@@ -83,11 +109,12 @@ tests_plugin_faulty_la_LDFLAGS = $(plugin_ldflags)
 tests_plugin_faulty_la_LIBADD = $(LIBM)
 $(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
 
-EXTRA_DIST += tests/fake-mps-control
+EXTRA_DIST += tests/fake-mps-control tests/guards.md
 profiler_scripts = tests/profile-run.bats tests/profile-adaptive.bats \
-	tests/profile-errors.bats tests/profile-finish.bats tests/profile-link.bats \
-	tests/profile-beside.bats \
+	tests/profile-errors.bats tests/profile-guards.bats tests/profile-durable.bats \
+	tests/profile-finish.bats tests/profile-link.bats tests/profile-beside.bats \
 	tests/profile-check.bats tests/profile-check-rows.bats tests/profile-diff.bats tests/profile-man.sh \
+	tests/guards.sh \
 	tests/gpu-profile.sh
 dist_check_SCRIPTS += $(profiler_scripts)
 TESTS += $(profiler_scripts)
