@@ -205,7 +205,8 @@ int hcp_attention_probe(const hcp_provider *provider, const hcp_device_ref *devi
         const hcp_attn_support *second = &a.call[1].support;
         out->workspace_bytes = max64(out->workspace_bytes, second->workspace_bytes);
         /* what both parts must have for the whole to have it */
-        out->caps &= second->caps | ~(uint32_t)(HCP_CAP_DETERMINISTIC | HCP_CAP_OUT_FP32);
+        out->caps &= second->caps | ~(uint32_t)(HCP_CAP_DETERMINISTIC | HCP_CAP_NAN_ROWS |
+                                                HCP_CAP_OUT_FP32);
     }
     out->supported = 1;
     out->reason[0] = 0;

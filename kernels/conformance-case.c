@@ -45,6 +45,41 @@ static int64_t o_offset(const hcp_attn_problem *p, row_ref r)
     return r.b * p->o_stride[0] + r.h * p->o_stride[1] + r.i * p->o_stride[2];
 }
 
+static int is_nan_row(const run_state *s, int64_t n)
+{
+    return n == s->spec->nan_row - 1;
+}
+
+/* The last number of the row that is to have one becomes NaN. */
+static int spoil_row(cf_context *c, run_state *s)
+{
+    const hcp_attn_problem *p = &s->spec->problem;
+    const int64_t bytes = hcp_dtype_bytes(p->dtype);
+    if (!s->spec->nan_row)
+        return HCP_RC_OK;
+    const row_ref r = row_of(p, s->spec->nan_row - 1);
+    const int64_t at = r.b * p->q_stride[0] + r.h * p->q_stride[1] +
+                       r.i * p->q_stride[2] + p->head_dim - 1;
+    memset((char *)s->qkv[0].host + at * bytes, CF_POISON, (size_t)bytes);
+    return cf_upload(c, &s->qkv[0]);
+}
+
+/* The row of NaN shows it all over, where the provider says so. */
+static void check_nan_row(const run_state *s, hcp_conformance_case *out)
+{
+    const hcp_attn_problem *p = &s->shape;
+    if (!s->spec->nan_row || !(s->caps & HCP_CAP_NAN_ROWS))
+        return;
+    const int64_t n = s->spec->nan_row - 1;
+    const float *o = (const float *)s->o.host + o_offset(p, row_of(p, n));
+    const float lse = ((const float *)s->lse.host)[n];
+    if (!isnan(lse))
+        cf_fail(out, "scores are NaN, but L is %g", lse);
+    for (int64_t d = 0; d < p->head_dim; d++)
+        if (!isnan(o[d]))
+            cf_fail(out, "scores are NaN, but O[%lld] is %g", (long long)d, o[d]);
+}
+
 /* The provider alone, for what it says it can do at run time. */
 static int open_direct(cf_context *c, run_state *s, hcp_conformance_case *out)
 {
@@ -251,7 +286,7 @@ static int compare(cf_context *c, run_state *s, hcp_conformance_case *out)
     double squares[2] = {0};
     if (rows < COMPARE_ROWS)
         rows = COMPARE_ROWS;
-    if (rows > n)
+    if (rows > n || s->spec->nan_row) /* what the row spoils may be any other */
         rows = n;
     int again = s->expect != NULL;
     /* A second run that must give the same bits is not compared. */
@@ -263,6 +298,8 @@ static int compare(cf_context *c, run_state *s, hcp_conformance_case *out)
         return cf_check(c, HCP_RC_NO_MEMORY, "reference");
     for (int64_t k = 0; k < rows; k++) {
         int64_t row = rows == n ? k : sample_row(p, k);
+        if (is_nan_row(s, row))
+            continue;
         double *o = s->expect + k * pitch;
         if (!again)
             expect_row(s, row, o, scratch);
@@ -286,8 +323,8 @@ static void check_written(const run_state *s, hcp_conformance_case *out)
     for (int64_t n = 0; n < row_count(p); n++) {
         row_ref r = row_of(p, n);
         float *row = o + o_offset(p, r);
-        int empty_state = p->accumulate && lse[n] == -INFINITY;
-        for (int64_t d = 0; !empty_state && d < p->head_dim; d++)
+        int any = (p->accumulate && lse[n] == -INFINITY) || is_nan_row(s, n);
+        for (int64_t d = 0; !any && d < p->head_dim; d++)
             if (!isfinite(row[d]))
                 cf_fail(out, "batch %lld head %lld row %lld: O[%lld] is %g",
                         (long long)r.b, (long long)r.h, (long long)r.i, (long long)d,
@@ -305,6 +342,7 @@ static int run_twice(cf_context *c, run_state *s, hcp_conformance_case *out)
     if (rc || out->outcome == HCP_CASE_FAILED)
         return rc;
     rc = compare(c, s, out);
+    check_nan_row(s, out);
     memcpy(s->o_first, s->o.host, (size_t)o_bytes);
     memcpy(s->lse_first, s->lse.host, (size_t)lse_bytes);
     check_written(s, out);
@@ -331,6 +369,8 @@ static int alloc_case(cf_context *c, run_state *s)
     int64_t lse = row_count(run) * 4;
     int rc = cf_make_inputs(c, p, s->spec->inputs,
                             (uint64_t)(p->q_len * 8191 + p->kv_len), s->qkv);
+    if (!rc)
+        rc = spoil_row(c, s);
     if (!rc)
         rc = cf_tensor_alloc(c, &s->o, o, 1);
     if (!rc)

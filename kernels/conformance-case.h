@@ -17,6 +17,7 @@ typedef struct cf_spec {
      * with these lengths and this diag (HCP_CAP_DYNAMIC_LEN, HCP_CAP_DIAG). */
     int direct;
     int64_t run_q, run_kv, run_diag;
+    int64_t nan_row;   /* this row of Q (heads x tokens, from 1; 0: none) has a NaN */
     const char *label; /* what is special, "" if nothing */
 } cf_spec;
 

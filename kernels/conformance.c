@@ -394,6 +394,38 @@ static int run_decode(run_all *a)
     return rc;
 }
 
+/* NaN in one row of Q, of which scores are all NaN: that row NaN, all others
+ * untouched. Many and few queries; of these in several splits of the keys, with a state
+ * to merge into and without, and over 32 rows a KV head. The first two are quick. */
+static int run_nan(run_all *a, int many)
+{
+    static const struct {
+        int heads, dim;
+        int64_t q_len, kv_len, diag, row;
+        int causal, accumulate;
+    } cases[] = {{3, 0, 129, 200, 71, 301, 1, 1}, {1, 1, 2, 1500, 1498, 11, 1, 0},
+                 {1, 1, 129, 129, 0, 700, 0, 0},  {2, 1, 65, 100, 10, 801, 1, 1},
+                 {0, 2, 100, 65, 0, 150, 0, 1},   {3, 0, 3, 1000, 997, 5, 1, 1},
+                 {2, 1, 16, 700, 0, 101, 0, 0},   {5, 0, 4, 500, 496, 121, 1, 1},
+                 {4, 2, 16, 300, 284, 1000, 1, 0}};
+    int rc = HCP_RC_OK;
+    for (size_t k = 0; !rc && k < (many ? sizeof cases / sizeof *cases : 2); k++)
+        for (int32_t t = many ? HCP_BF16 : (int32_t)(k % 2); !rc && t <= HCP_FP32;
+             t += many ? 1 : 3) {
+            if (a->level & HCP_CONFORMANCE_SAMPLED && k > 1 && ((int)k + t) % SAMPLE)
+                continue;
+            cf_spec s =
+                make_spec(t, 1, head_counts[cases[k].heads], head_dims[cases[k].dim],
+                          cases[k].q_len, cases[k].kv_len, cases[k].causal, cases[k].diag,
+                          k % 3 == 2 ? LAYOUT_TOKEN_MAJOR : LAYOUT_DENSE);
+            s.problem.accumulate = cases[k].accumulate;
+            s.nan_row = cases[k].row;
+            s.label = "NaN in one row of Q";
+            rc = run_spec(a, &s);
+        }
+    return rc;
+}
+
 static int run_quick(run_all *a)
 {
     static const struct {
@@ -427,6 +459,8 @@ static int run_quick(run_all *a)
         rc = run_decode_case(a, k, k % 2);
     if (!rc)
         rc = run_direct(a, 0);
+    if (!rc)
+        rc = run_nan(a, 0);
     return rc ? rc : run_rings(a);
 }
 
@@ -450,6 +484,8 @@ static int run_level(run_all *a)
     int rc = run_kinds(a);
     if (!rc)
         rc = run_decode(a);
+    if (!rc)
+        rc = run_nan(a, 1);
     if (!rc)
         rc = run_rings(a);
     return rc ? rc : run_rectangles(a);

@@ -71,7 +71,7 @@ static int cpu_query(const hcp_device_ref *device, const hcp_attn_problem *probl
     if (!out->supported)
         return HCP_RC_OK;
     out->caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
-                HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
+                HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC | HCP_CAP_NAN_ROWS;
     /* The last tile is computed at its true size: no rounding of lengths. */
     out->tile_q = out->tile_kv = 1;
     return HCP_RC_OK;

@@ -135,7 +135,7 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
         hcp_decode_tiling t = cut(device, problem, problem->q_len, problem->kv_len, 0);
         answer.supported = 1;
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
-                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
+                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC | HCP_CAP_NAN_ROWS;
         answer.workspace_bytes =
             split_rows(problem, &t) * (problem->head_dim + 1) * (int64_t)sizeof(float);
         answer.tile_q = 1; /* the rows of a tile are queries times heads */

@@ -125,9 +125,11 @@ __device__ inline void leave(const shape &s, const rows<T, D, TILES> &w,
         for (int k = row / ROWS; k < WARPS; k += groups)
             top = fmaxf(top, m.top[k][i]);
         for (int k = row / ROWS; k < WARPS; k += groups) {
-            if (m.top[k][i] == -INFINITY)
+            const bool none = m.top[k][i] == -INFINITY;
+            if (none && m.sum[k][i] == 0)
                 continue;
-            const float a = exp2f(m.top[k][i] - top);
+            /* Scores that are all NaN leave a sum of NaN under a maximum of none. */
+            const float a = none ? m.sum[k][i] : exp2f(m.top[k][i] - top);
             const float4 y = *(const float4 *)&m.o[k][i][d];
             sum += a * m.sum[k][i];
             x[0] += a * y.x;
@@ -135,7 +137,7 @@ __device__ inline void leave(const shape &s, const rows<T, D, TILES> &w,
             x[2] += a * y.z;
             x[3] += a * y.w;
         }
-        const bool empty = top == -INFINITY;
+        const bool empty = top == -INFINITY && sum == 0;
 #pragma unroll
         for (int e = 0; e < 4; e++)
             x[e] = empty ? 0 : x[e] / sum;
@@ -293,7 +295,7 @@ __global__ void __launch_bounds__(THREADS) merge(const __grid_constant__ shape s
         for (int e = 0; e < 4; e++)
             y[e] += o[w][d + e];
     }
-    const bool empty = top == -INFINITY;
+    const bool empty = top == -INFINITY && sum == 0;
 #pragma unroll
     for (int e = 0; e < 4; e++)
         y[e] = empty ? 0 : y[e] / sum;

@@ -45,7 +45,7 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
         const hcp_sm80_tile tile = hcp_cuda_sm80_tile(problem->head_dim);
         answer.supported = 1;
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
-                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
+                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC | HCP_CAP_NAN_ROWS;
         answer.tile_q = tile.rows;
         answer.tile_kv = tile.keys;
     }

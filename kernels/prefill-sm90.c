@@ -96,7 +96,7 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
         const hcp_sm90_tile tile = hcp_cuda_prefill_sm90_tile(problem);
         answer.supported = 1;
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
-                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC;
+                      HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC | HCP_CAP_NAN_ROWS;
         answer.workspace_bytes = sizeof(int32_t); /* the tile counter */
         answer.tile_q = tile.q;
         answer.tile_kv = tile.kv;

@@ -64,7 +64,9 @@ enum {
                                         * diag = kv_len - q_len only */
     HCP_CAP_DYNAMIC_LEN = 1u << 6,     /* run() may use smaller q_len and kv_len than the
                                         * plan's, with the plan's strides */
-    HCP_CAP_DETERMINISTIC = 1u << 7    /* same input, same bits */
+    HCP_CAP_DETERMINISTIC = 1u << 7,   /* same input, same bits */
+    HCP_CAP_NAN_ROWS = 1u << 8         /* a row whose scores are NaN gets NaN in O and L;
+                                        * otherwise undefined */
 };
 
 /* One block problem. Tensors are [batch][head][token][head_dim] addressed through

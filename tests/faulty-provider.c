@@ -114,6 +114,13 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
     if (fault == FAULT_READS_GAP && p->dtype != HCP_FP32 && p->k_stride[2] > dim &&
         a.kv_len > 1)
         row(plan, &a, 0, 0)[0] += 0 * hcp_bf16_to_float(((const uint16_t *)a.k)[dim]);
+    if (fault == FAULT_LOST_NAN)
+        for (int64_t n = 0; n < rows; n++)
+            if (isnan(a.lse[n])) {
+                a.lse[n] = -INFINITY;
+                memset(row(plan, &a, n / a.q_len % p->heads, n % a.q_len), 0,
+                       (size_t)dim * sizeof(float));
+            }
     if (fault == FAULT_RANDOM)
         row(plan, &a, 0, 0)[0] *= ++counter % 2 ? 1 + 0x1p-23f : 1;
     if (habit(HABIT_LOG2))

@@ -20,6 +20,7 @@ typedef enum hcp_fault {
     FAULT_OVERWRITES, /* forgets the running state */
     FAULT_LENGTHS,    /* runs the plan's length when a shorter one is asked for */
     FAULT_READS_GAP,  /* what lies between rows of K gets into O, times 0 */
+    FAULT_LOST_NAN,   /* a row of NaN becomes one that sees no key */
     FAULT_ERROR,      /* run() fails */
     FAULT_REFUSE,     /* query() says no to everything */
     N_FAULTS,

@@ -121,7 +121,8 @@ static void test_reference_refuses(void **state)
     assert_true(s.supported);
     assert_string_equal(s.reason, "");
     assert_int_equal(s.caps, HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
-                                 HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC);
+                                 HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC |
+                                 HCP_CAP_NAN_ROWS);
     p.head_dim = 257;
     assert_int_equal(provider->query(&gpu, &p, &s), HCP_RC_OK);
     assert_false(s.supported);

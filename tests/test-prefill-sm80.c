@@ -48,7 +48,8 @@ static void test_query(void **state)
         assert_int_equal(provider->query(&gpu, &p, &s), HCP_RC_OK);
         assert_true(s.supported);
         assert_int_equal(s.caps, HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
-                                     HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC);
+                                     HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC |
+                                     HCP_CAP_NAN_ROWS);
         assert_int_equal(s.workspace_bytes, 0);
         assert_true(s.tile_q >= 16 && s.tile_q == tile.rows);
         assert_true(s.tile_kv >= 16 && s.tile_kv == tile.keys);
