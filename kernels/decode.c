@@ -14,8 +14,10 @@
 struct hcp_attn_plan {
     hcp_attn_problem problem;
     hcp_device_ref device;
-    hcp_decode_tiling tiling; /* of the whole problem */
+    hcp_decode_tiling tiling; /* of the last lengths; at first the problem's */
+    int64_t q_len, steps;     /* these: steps of keys */
     int64_t split_rows;       /* rows of all splits that the workspace has room for */
+    int32_t overlap;          /* the merge waits by itself for the splits */
 };
 
 static const char *version(void)
@@ -30,6 +32,8 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
         return why;
     if (p->q_len > HCP_DECODE_MAX_Q)
         return "takes up to 16 queries";
+    if (p->batch * p->heads > INT32_MAX / HCP_DECODE_MAX_Q)
+        return "batch x heads x 16 is over 2^31";
     return NULL;
 }
 
@@ -104,7 +108,6 @@ static hcp_decode_tiling cut(const hcp_device_ref *device, const hcp_attn_proble
     t.tile_rows = t.row_groups * t.warp_tiles * HCP_DECODE_MMA_ROWS;
     t.row_tiles = (int32_t)ceil_div(rows, t.tile_rows);
     t.step_keys = (int32_t)(HCP_DECODE_STAGE_BYTES / (4 * dim));
-    t.overlap = device->cc_major >= 9;
 
     const int64_t out_rows = p->batch * p->heads * q_len;
     const int64_t steps = ceil_div(kv_len, t.step_keys);
@@ -160,7 +163,10 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
     plan->problem = *problem;
     plan->device = *device;
     plan->tiling = cut(device, problem, problem->q_len, problem->kv_len, 0);
+    plan->q_len = problem->q_len;
+    plan->steps = ceil_div(problem->kv_len, plan->tiling.step_keys);
     plan->split_rows = split_rows(problem, &plan->tiling);
+    plan->overlap = device->cc_major >= 9 && hcp_cuda_decode_overlaps();
     *out = plan;
     return HCP_RC_OK;
 }
@@ -177,13 +183,17 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
     }
     if (p->batch * a.q_len == 0)
         return HCP_RC_OK;
-    hcp_decode_tiling t = plan->tiling;
-    /* Without room for splits there is one. */
-    if (a.q_len != p->q_len || a.kv_len != p->kv_len)
-        t = cut(&plan->device, p, a.q_len, a.kv_len,
-                plan->split_rows > 0 ? plan->split_rows : 1);
-    return hcp_cuda_check(hcp_cuda_launch_decode(p, &a, &t, stream),
-                          "launch the decode kernel");
+    const int64_t steps = ceil_div(a.kv_len, plan->tiling.step_keys);
+    if (a.q_len != plan->q_len || steps != plan->steps) {
+        /* Without room for splits there is one. */
+        plan->tiling = cut(&plan->device, p, a.q_len, a.kv_len,
+                           plan->split_rows > 0 ? plan->split_rows : 1);
+        plan->q_len = a.q_len;
+        plan->steps = steps;
+    }
+    return hcp_cuda_check(
+        hcp_cuda_launch_decode(p, &a, &plan->tiling, plan->overlap, stream),
+        "launch the decode kernel");
 }
 
 static void plan_destroy(hcp_attn_plan *plan)

@@ -347,8 +347,20 @@ cudaError_t launch_split(int64_t head_dim, int tiles, int64_t blocks, shape &s,
 
 } // namespace
 
+/* All instances of merge() are compiled alike. ptxVersion is what __CUDA_ARCH__ / 10 was,
+ * which a device newer than that may run. */
+extern "C" int hcp_cuda_decode_overlaps(void)
+{
+    cudaFuncAttributes code;
+    if (cudaFuncGetAttributes(&code, (const void *)merge<128>) == cudaSuccess)
+        return code.ptxVersion >= 90;
+    cudaGetLastError(); /* the launch will tell */
+    return 0;
+}
+
 extern "C" int hcp_cuda_launch_decode(const hcp_attn_problem *p, const hcp_attn_args *a,
-                                      const hcp_decode_tiling *t, void *stream)
+                                      const hcp_decode_tiling *t, int overlap,
+                                      void *stream)
 {
     shape s = {};
     for (int i = 0; i < 3; i++) {
@@ -392,5 +404,5 @@ extern "C" int hcp_cuda_launch_decode(const hcp_attn_problem *p, const hcp_attn_
     const void *kernel = p->head_dim == 256   ? (const void *)merge<256>
                          : p->head_dim == 128 ? (const void *)merge<128>
                                               : (const void *)merge<64>;
-    return launch(kernel, s.out_rows, 0, t->overlap != 0, s, on);
+    return launch(kernel, s.out_rows, 0, overlap != 0, s, on);
 }

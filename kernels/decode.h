@@ -32,15 +32,20 @@ typedef struct hcp_decode_tiling {
     int32_t step_keys;
     int32_t splits;
     int32_t split_keys; /* of each but the last; a multiple of step_keys */
-    int32_t overlap;    /* 1: the merge may start up beside the splits (9.0 and newer) */
 } hcp_decode_tiling;
 
 /* One block problem, its args clamped as in cuda-shape.h, q_len from 1 to
  * HCP_DECODE_MAX_Q, batch * heads >= 1. With splits > 1 args->workspace has
  * splits * batch * heads * q_len * (head_dim + 1) floats: O, then L of each split.
- * Returns a cudaError_t; asynchronous on stream. */
+ * overlap: what hcp_cuda_decode_overlaps() says. Returns a cudaError_t; asynchronous on
+ * stream. */
 int hcp_cuda_launch_decode(const hcp_attn_problem *problem, const hcp_attn_args *args,
-                           const hcp_decode_tiling *tiling, void *stream);
+                           const hcp_decode_tiling *tiling, int overlap, void *stream);
+
+/* 1: the merge kernel may start up beside the splits, for the code that the current
+ * device runs waits for them: compiled for 9.0 or newer. 0: it may not, or there is no
+ * device. */
+int hcp_cuda_decode_overlaps(void);
 
 #ifdef __cplusplus
 }
