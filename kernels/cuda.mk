@@ -8,7 +8,8 @@ kernels_libhcpcuda_a_SOURCES = \
 	kernels/runtime-cuda.c \
 	kernels/cuda-shape.c kernels/cuda-shape.h \
 	kernels/prefill-sm90.c kernels/prefill-sm90.h kernels/prefill-sm90.cu \
-	kernels/sm90-ptx.cuh kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh \
+	kernels/sm90-maps.c kernels/sm90-maps.h kernels/sm90-ptx.cuh kernels/sm90-rows.cuh \
+	kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh \
 	kernels/prefill-sm80.c kernels/prefill-sm80.h kernels/prefill-sm80.cu \
 	kernels/sm80-ptx.cuh \
 	kernels/cuda-reference.c kernels/reference.cu kernels/merge.cu kernels/dtype.cuh \
@@ -25,7 +26,7 @@ kernels/decode.o: kernels/decode.h kernels/decode-tile.cuh kernels/dtype.cuh \
 kernels/prefill-sm80.o: kernels/prefill-sm80.h kernels/sm80-ptx.cuh kernels/provider.h
 # Hopper's own instructions: this one architecture, whatever the others are built for.
 kernels/prefill-sm90.o: override CUDA_GENCODE = -gencode=arch=compute_90a,code=sm_90a
-kernels/prefill-sm90.o: kernels/prefill-sm90.h kernels/sm90-ptx.cuh \
-	kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh kernels/provider.h
+kernels/prefill-sm90.o: kernels/prefill-sm90.h kernels/sm90-maps.h kernels/sm90-ptx.cuh \
+	kernels/sm90-rows.cuh kernels/sm90-tiles.cuh kernels/sm90-wgmma.cuh kernels/provider.h
 endif
 CLEANFILES += kernels/*.ptxas profiler/*.ptxas

@@ -7,9 +7,8 @@
 #include "kernels/cuda-shape.h"
 #include "kernels/prefill-sm90.h"
 #include "kernels/registry.h"
+#include "kernels/sm90-maps.h"
 
-#include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,16 +19,13 @@ static const int64_t MAX_COUNT = INT32_MAX - (1 << 16);
 /* Rows of the smallest tile of any kernel. */
 enum { MIN_TILE_Q = 128 };
 
-/* TMA strides: below 2^40 bytes. */
-static const int64_t MAX_STRIDE_BYTES = (int64_t)1 << 40;
-
 /* K and V of the heads that are worked on at a time: what stays in the L2 (50 MB, in two
  * halves) while their queries are served. */
 static const int64_t L2_SHARE_BYTES = 32 << 20;
 
 struct hcp_attn_plan {
     hcp_attn_problem problem;
-    PFN_cuTensorMapEncodeTiled_v12000 encode;
+    hcp_sm90_encoder encode;
     int sm_count;
 };
 
@@ -43,17 +39,6 @@ static float scale_log2_of(const hcp_attn_problem *p)
     return (float)(p->scale * 1.4426950408889634074);
 }
 
-/* A tensor's axis of several needs a stride that TMA can walk. */
-static int walkable(const hcp_attn_problem *p, const int64_t stride[3], int64_t heads,
-                    int64_t len)
-{
-    const int64_t count[3] = {p->batch, heads, len};
-    for (int i = 0; i < 3; i++)
-        if (count[i] > 1 && (stride[i] == 0 || stride[i] >= MAX_STRIDE_BYTES / 2))
-            return 0;
-    return 1;
-}
-
 static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem *p)
 {
     const char *why = hcp_cuda_tile_refusal(device, p);
@@ -65,9 +50,9 @@ static const char *refusal(const hcp_device_ref *device, const hcp_attn_problem 
     const float scale_log2 = scale_log2_of(p);
     if (!(scale_log2 >= FLT_MIN && scale_log2 <= FLT_MAX))
         return "the scale is not a positive fp32 number";
-    if (!walkable(p, p->q_stride, p->heads, p->q_len) ||
-        !walkable(p, p->k_stride, p->kv_heads, p->kv_len) ||
-        !walkable(p, p->v_stride, p->kv_heads, p->kv_len))
+    if (!hcp_sm90_walkable(p, p->q_stride, p->heads, p->q_len) ||
+        !hcp_sm90_walkable(p, p->k_stride, p->kv_heads, p->kv_len) ||
+        !hcp_sm90_walkable(p, p->v_stride, p->kv_heads, p->kv_len))
         return "a stride is 0 or not below 2^40 bytes";
     if (p->q_len + p->kv_len > MAX_COUNT)
         return "q_len and kv_len are too long together";
@@ -108,65 +93,25 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
 static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *problem,
                        hcp_attn_plan **out)
 {
-    enum cudaDriverEntryPointQueryResult found;
-    void *encode = NULL;
+    hcp_sm90_encoder encode;
     hcp_attn_plan *plan;
     const char *why = refusal(device, problem);
     if (why) {
         hcp_cuda_note(why);
         return HCP_RC_UNSUPPORTED;
     }
-    int rc =
-        hcp_cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode,
-                                                        12000, cudaEnableDefault, &found),
-                       "find the driver's encoder of tensor maps");
+    int rc = hcp_sm90_find_encoder(&encode);
     if (rc)
         return rc;
-    if (found != cudaDriverEntryPointSuccess || !encode) {
-        hcp_cuda_note("the driver has no cuTensorMapEncodeTiled; install one for CUDA 12 "
-                      "or newer");
-        return HCP_RC_MISSING;
-    }
     if (!(plan = malloc(sizeof *plan)))
         return HCP_RC_NO_MEMORY;
     *plan = (hcp_attn_plan){
         .problem = *problem,
-        .encode = (PFN_cuTensorMapEncodeTiled_v12000)encode,
+        .encode = encode,
         .sm_count = sm_count_of(device),
     };
     *out = plan;
     return HCP_RC_OK;
-}
-
-/* The map of a tensor of len tokens, read in boxes of `box` tokens by HCP_SM90_SLAB
- * columns. An axis of one has any stride, no token counts as one (it is not read). */
-static int encode(const hcp_attn_plan *plan, CUtensorMap *map, const void *data,
-                  const int64_t stride[3], int64_t heads, int64_t len, int32_t box)
-{
-    const hcp_attn_problem *p = &plan->problem;
-    const cuuint64_t dims[4] = {(cuuint64_t)p->head_dim, (cuuint64_t)(len ? len : 1),
-                                (cuuint64_t)heads, (cuuint64_t)p->batch};
-    cuuint64_t bytes[3];
-    for (int i = 0; i < 3; i++)
-        bytes[i] = dims[i + 1] > 1 ? (cuuint64_t)stride[2 - i] * 2 : HCP_CUDA_ALIGN;
-    const cuuint32_t boxes[4] = {HCP_SM90_SLAB, (cuuint32_t)box, 1, 1};
-    const cuuint32_t steps[4] = {1, 1, 1, 1};
-    CUresult r = plan->encode(map,
-                              p->dtype == HCP_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                   : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                              4, (void *)(uintptr_t)data, dims, bytes, boxes, steps,
-                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (r == CUDA_SUCCESS)
-        return HCP_RC_OK;
-    char text[160];
-    snprintf(text, sizeof text,
-             "the driver refuses a tensor map (CUDA driver error %d) of %lld heads x "
-             "%lld tokens at %p",
-             (int)r, (long long)heads, (long long)len, data);
-    hcp_cuda_note(text);
-    return HCP_RC_DEVICE;
 }
 
 /* How many tiles there are and in which order they come; see locate() of the kernel. */
@@ -197,9 +142,12 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
     }
     /* The encoder wants an address of what is not read either. */
     const void *k = a.kv_len ? a.k : a.q, *v = a.kv_len ? a.v : a.q;
-    if ((rc = encode(plan, &job.q, a.q, p->q_stride, p->heads, a.q_len, tile.q)) ||
-        (rc = encode(plan, &job.k, k, p->k_stride, p->kv_heads, a.kv_len, tile.kv)) ||
-        (rc = encode(plan, &job.v, v, p->v_stride, p->kv_heads, a.kv_len, tile.kv)))
+    if ((rc = hcp_sm90_encode(plan->encode, p, &job.q, a.q, p->q_stride, p->heads,
+                              a.q_len, tile.q)) ||
+        (rc = hcp_sm90_encode(plan->encode, p, &job.k, k, p->k_stride, p->kv_heads,
+                              a.kv_len, tile.kv)) ||
+        (rc = hcp_sm90_encode(plan->encode, p, &job.v, v, p->v_stride, p->kv_heads,
+                              a.kv_len, tile.kv)))
         return rc;
     job.o = a.o;
     job.lse = a.lse;

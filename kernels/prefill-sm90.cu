@@ -29,11 +29,6 @@
  * keys, the diagonal) comes first. Mask and way of storing are run-time branches, alike
  * for a whole warp.
  *
- * Softmax: per row the maximum `top` of the raw scores so far; P = exp2(score * scale -
- * top * scale) with log2(e) in the scale, one multiply-add and one exponential. With LAZY
- * the maximum moves only when it has grown by a factor of over 2^8: weights up to that
- * are as precise as those up to 1, and most steps then need no pass over O.
- *
  * Keys past the end are zeros by TMA. V of a key that the diagonal hides has weight 0,
  * but is in a product where its tile is visited: it has to be finite.
  */
@@ -41,6 +36,7 @@
 #include <math.h>
 #include "kernels/prefill-sm90.h"
 #include "kernels/sm90-ptx.cuh"
+#include "kernels/sm90-rows.cuh"
 #include "kernels/sm90-tiles.cuh"
 #include "kernels/sm90-wgmma.cuh"
 
@@ -53,26 +49,20 @@ namespace
 
 using namespace sm90;
 
-constexpr unsigned ALL = 0xffffffffu;
-
-/* A math warpgroup's work. Arrays of two: rows r and r + 8 of the thread's. */
-template <typename C> struct math {
+/* A math warpgroup's work. */
+template <typename C> struct math : rows<C, hcp_sm90_prefill> {
     using T = typename C::T;
     using L = layout<C>;
-    using scores = wgmma<T, C::KV>;
-    using sums = wgmma<T, C::D>;
+    using base = rows<C, hcp_sm90_prefill>;
+    using base::job, base::o, base::sum, base::thread_row;
 
-    const hcp_sm90_prefill &job;
     uint32_t shared;
-    int group; /* of the math ones, from 0 */
-    float o[C::D / 2];
-    uint32_t p[C::KV / 4]; /* weights of the step before, by twos */
-    float top[2], sum[2], fade[2];
+    int group;  /* of the math ones, from 0 */
     uint32_t n; /* key tiles scored so far, of all query tiles */
 
     __device__ __forceinline__ math(const hcp_sm90_prefill &job_, uint32_t shared_,
                                     int group_)
-        : job(job_), shared(shared_), group(group_)
+        : base(job_), shared(shared_), group(group_)
     {
     }
 
@@ -87,10 +77,14 @@ template <typename C> struct math {
         barrier_wait(barrier(first + buffer<C::KV_RING>(use)), parity<C::KV_RING>(use));
     }
 
-    /* The first of the thread's two rows of the warpgroup's 64. */
-    static __device__ __forceinline__ int thread_row()
+    __device__ __forceinline__ uint32_t k_tile(uint32_t use)
     {
-        return threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
+        return shared + C::K_AT + buffer<C::KV_RING>(use) * C::KV_BYTES;
+    }
+
+    __device__ __forceinline__ uint32_t v_tile(uint32_t use)
+    {
+        return shared + C::V_AT + buffer<C::KV_RING>(use) * C::KV_BYTES;
     }
 
     /* Each warp says so for itself: what it waited for was its own part. */
@@ -119,47 +113,6 @@ template <typename C> struct math {
             named_arrive(group + 1 == C::MATH ? 1 : 2 + group, 2 * GROUP);
     }
 
-    /* S = Q K^T of key tile `use`. */
-    __device__ __forceinline__ void issue_scores(float (&s)[C::KV / 2], uint32_t q,
-                                                 uint32_t use)
-    {
-        const descriptor rows(q, 16, ATOM_BYTES);
-        const descriptor keys(shared + C::K_AT + buffer<C::KV_RING>(use) * C::KV_BYTES,
-                              16, ATOM_BYTES);
-        pin(s);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < C::D / K_STEP; i++) {
-            const int slab = i / (SLAB / K_STEP), in = i % (SLAB / K_STEP) * K_STEP * 2;
-            scores::score(s, rows.at(slab * C::Q * ROW_BYTES + in),
-                          keys.at(slab * C::KV * ROW_BYTES + in), i > 0);
-        }
-        wgmma_commit();
-    }
-
-    /* O += P V of key tile `use`. */
-    __device__ __forceinline__ void issue_sums(uint32_t use)
-    {
-        const descriptor values(shared + C::V_AT + buffer<C::KV_RING>(use) * C::KV_BYTES,
-                                C::KV * ROW_BYTES, ATOM_BYTES);
-        pin(p);
-        pin(o);
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < C::KV / K_STEP; i++)
-            sums::gather(o, p + 4 * i, values.at(i * K_STEP * ROW_BYTES));
-        wgmma_commit();
-    }
-
-    __device__ __forceinline__ void rescale()
-    {
-        if (C::lazy && !__any_sync(ALL, fade[0] != 1 || fade[1] != 1))
-            return;
-#pragma unroll
-        for (int i = 0; i < C::D / 2; i++)
-            o[i] *= fade[i / 2 % 2];
-    }
-
     /* Scores of key tile j that a row does not see become -inf. */
     __device__ __forceinline__ void mask(float (&s)[C::KV / 2], int first_row, int j)
     {
@@ -167,60 +120,7 @@ template <typename C> struct math {
         const int row = first_row + thread_row();
         const int seen[2] = {min(job.kv_len, row + job.diag + 1) - first,
                              min(job.kv_len, row + 8 + job.diag + 1) - first};
-#pragma unroll
-        for (int i = 0; i < C::KV / 2; i++)
-            if (i / 4 * 8 + i % 2 >= seen[i / 2 % 2])
-                s[i] = -INFINITY;
-    }
-
-    /* What is taken from a row's scores in base 2 where its maximum is x; rounded, so
-     * that an unchanged maximum fades by exactly 1. */
-    __device__ __forceinline__ float based(float x)
-    {
-        return x == -INFINITY ? 0 : __fmul_rn(x, job.scale_log2);
-    }
-
-    /* Scores to weights in place; top and sum move on, fade is what the sums so
-     * far are to be multiplied by. */
-    __device__ __forceinline__ void softmax(float (&s)[C::KV / 2])
-    {
-        const float scale = job.scale_log2;
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float a = s[2 * r], b = s[2 * r + 1];
-#pragma unroll
-            for (int i = 4; i < C::KV / 2; i += 4) {
-                a = fmaxf(a, s[i + 2 * r]);
-                b = fmaxf(b, s[i + 2 * r + 1]);
-            }
-            a = fmaxf(a, b);
-            a = fmaxf(a, __shfl_xor_sync(ALL, a, 1));
-            a = fmaxf(a, __shfl_xor_sync(ALL, a, 2));
-            const float last = top[r];
-            if (C::lazy)
-                top[r] = (a - last) * scale > 8 ? a : last;
-            else
-                top[r] = fmaxf(last, a);
-            const float base = based(top[r]);
-            fade[r] = last == -INFINITY ? 0 : exp2_fast(based(last) - base);
-            float x = 0, y = 0;
-#pragma unroll
-            for (int i = 0; i < C::KV / 2; i += 4) {
-                float &lo = s[i + 2 * r], &hi = s[i + 2 * r + 1];
-                lo = exp2_fast(fmaf(lo, scale, -base));
-                hi = exp2_fast(fmaf(hi, scale, -base));
-                x += lo;
-                y += hi;
-            }
-            sum[r] = fmaf(sum[r], fade[r], x + y);
-        }
-    }
-
-    __device__ __forceinline__ void keep(const float (&s)[C::KV / 2])
-    {
-#pragma unroll
-        for (int i = 0; i < C::KV / 4; i++)
-            p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+        base::hide(s, seen);
     }
 
     /* A store that never happens, for x >= 0 or NaN: ptxas moves a wait ahead of
@@ -243,9 +143,9 @@ template <typename C> struct math {
         float s[C::KV / 2];
         wait_full(L::k_full, n);
         take_turn();
-        issue_scores(s, q, n);
+        base::issue_scores(s, q, k_tile(n));
         wait_full(L::v_full, n - 1);
-        issue_sums(n - 1);
+        base::issue_sums(v_tile(n - 1));
         end_turn();
         wgmma_wait<1>();
         pin(s);
@@ -254,7 +154,7 @@ template <typename C> struct math {
             release(q_free);
         if (j >= whole)
             mask(s, first_row, j);
-        softmax(s);
+        base::softmax(s);
         pin(s); /* the softmax is before the wait in PTX at least */
         pin(sum);
         if (C::held)
@@ -263,8 +163,8 @@ template <typename C> struct math {
         pin(o);
         release(L::v_free, n - 1);
         n++;
-        rescale();
-        keep(s);
+        base::rescale();
+        base::keep(s);
     }
 
     /* All key tiles of a query tile, at least one. first_row: of this warpgroup. */
@@ -276,15 +176,15 @@ template <typename C> struct math {
         {
             float s[C::KV / 2];
             wait_full(L::k_full, n);
-            issue_scores(s, q, n);
+            base::issue_scores(s, q, k_tile(n));
             wgmma_wait<0>();
             pin(s);
             release(L::k_free, n);
             if (steps == 1)
                 release(q_free);
             mask(s, first_row, steps - 1);
-            softmax(s);
-            keep(s);
+            base::softmax(s);
+            base::keep(s);
             n++;
         }
 #pragma unroll 1
@@ -296,15 +196,13 @@ template <typename C> struct math {
     __device__ __forceinline__ void finish()
     {
         wait_full(L::v_full, n - 1);
-        issue_sums(n - 1);
+        base::issue_sums(v_tile(n - 1));
         wgmma_wait<0>();
         pin(o);
         release(L::v_free, n - 1);
     }
 
-    /* O / sum and L to their places; with accumulate merged with what is there, by the
-     * rule of merge.h. A row's four threads have the columns 8j + 2 (t % 4) and next;
-     * they swap them for 16 bytes in a row each. */
+    /* O / sum and L to their places. */
     __device__ __forceinline__ void store(const place &at)
     {
         int thread = threadIdx.x;
@@ -317,94 +215,18 @@ template <typename C> struct math {
         for (int r = 0; r < 2; r++) {
             const int row = first + 8 * r;
             const bool mine = row < job.q_len;
-            float *lse = job.lse + plane * job.q_len + row;
-            float total = sum[r];
-            total += __shfl_xor_sync(ALL, total, 1);
-            total += __shfl_xor_sync(ALL, total, 2);
-            float fresh = total > 0 ? based(top[r]) * 0.693147180559945309f + logf(total)
-                                    : (total == 0 ? -INFINITY : NAN);
-            float old = -INFINITY, weight = total == 0 ? 0 : 1 / total, old_weight = 0;
-            if (job.accumulate && mine)
-                old = *lse;
-            __syncwarp(); /* read by all before one writes */
-            if (old != -INFINITY) {
-                const float peak = fmaxf(old, fresh);
-                const float a = expf(old - peak), b = expf(fresh - peak);
-                old_weight = a / (a + b);
-                weight *= b / (a + b);
-                fresh = peak + logf(a + b);
-            }
-            if (mine && lane == 0)
-                *lse = fresh;
+            float weight, old_weight;
+            base::close(r, lane, job.lse + plane * job.q_len + row, mine, job.accumulate,
+                        weight, old_weight);
             const int64_t offset = at.batch * job.o_stride[0] +
                                    at.head * job.o_stride[1] + row * job.o_stride[2];
             if (!job.out_fp32)
-                store_rounded((T *)job.o + offset + 8 * lane, lane, r, weight, mine);
+                base::store_rounded((T *)job.o + offset + 8 * lane, lane, r, weight,
+                                    mine);
             else
-                store_fp32((float *)job.o + offset + 8 * (lane % 2) + 4 * (lane / 2),
-                           lane, r, weight, old_weight, mine);
-        }
-    }
-
-    __device__ __forceinline__ void store_rounded(T *out, int lane, int r, float weight,
-                                                  bool mine)
-    {
-        const bool odd = lane % 2, upper = lane / 2;
-#pragma unroll
-        for (int j = 0; j < C::D / 8; j += 4) {
-            uint32_t x[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float *y = o + 4 * (j + i) + 2 * r;
-                x[i] = pack<T>(y[0] * weight, y[1] * weight);
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i += 2) {
-                const uint32_t theirs = __shfl_xor_sync(ALL, odd ? x[i] : x[i + 1], 1);
-                x[i] = odd ? theirs : x[i];
-                x[i + 1] = odd ? x[i + 1] : theirs;
-            }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const uint32_t theirs = __shfl_xor_sync(ALL, upper ? x[i] : x[i + 2], 2);
-                x[i] = upper ? theirs : x[i];
-                x[i + 2] = upper ? x[i + 2] : theirs;
-            }
-            if (mine)
-                *(uint4 *)(out + 8 * j) = make_uint4(x[0], x[1], x[2], x[3]);
-        }
-    }
-
-    __device__ __forceinline__ void store_fp32(float *out, int lane, int r, float weight,
-                                               float old_weight, bool mine)
-    {
-        const bool odd = lane % 2;
-        constexpr int TOGETHER = C::D > 128 ? 2 : 4;
-#pragma unroll
-        for (int j = 0; j < C::D / 8; j += 2 * TOGETHER) {
-            float4 before[TOGETHER];
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++)
-                before[i] = make_float4(0, 0, 0, 0);
-            if (old_weight != 0) {
-#pragma unroll
-                for (int i = 0; i < TOGETHER; i++)
-                    before[i] = *(const float4 *)(out + 8 * (j + 2 * i));
-            }
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++) {
-                const float *y = o + 4 * (j + 2 * i) + 2 * r;
-                const float a = __shfl_xor_sync(ALL, odd ? y[0] : y[4], 1);
-                const float b = __shfl_xor_sync(ALL, odd ? y[1] : y[5], 1);
-                float4 x =
-                    odd ? make_float4(a, b, y[4], y[5]) : make_float4(y[0], y[1], a, b);
-                x.x = before[i].x * old_weight + x.x * weight;
-                x.y = before[i].y * old_weight + x.y * weight;
-                x.z = before[i].z * old_weight + x.z * weight;
-                x.w = before[i].w * old_weight + x.w * weight;
-                if (mine)
-                    *(float4 *)(out + 8 * (j + 2 * i)) = x;
-            }
+                base::store_fp32((float *)job.o + offset + 8 * (lane % 2) +
+                                     4 * (lane / 2),
+                                 lane, r, weight, old_weight, mine);
         }
     }
 
@@ -424,14 +246,7 @@ template <typename C> struct math {
             tile = __shfl_sync(ALL, tile, 0);
             if (tile < 0)
                 break;
-#pragma unroll
-            for (int i = 0; i < C::D / 2; i++)
-                o[i] = 0;
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                top[r] = -INFINITY;
-                sum[r] = 0;
-            }
+            base::clear();
             const place now = locate<C>(job, tile);
             if (now.steps > 0) { /* 0: a block without keys */
                 attend(shared + at * C::Q_BYTES + group * 64 * ROW_BYTES, L::q_free + at,

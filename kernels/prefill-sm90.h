@@ -5,15 +5,12 @@
  */
 #ifndef HCP_PREFILL_SM90_H
 #define HCP_PREFILL_SM90_H
-#include <cuda.h>
 #include "kernels/provider.h"
+#include "kernels/sm90-maps.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* A slab is this many columns of a tile: 128 bytes, the widest swizzled row. */
-enum { HCP_SM90_SLAB = 64 };
 
 /* One launch; the kernel's parameter as it is. The maps are 4-dimensional (head_dim,
  * token, head, batch), with boxes of HCP_SM90_SLAB columns and tile_q or tile_kv tokens,

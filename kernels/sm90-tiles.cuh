@@ -8,15 +8,12 @@
 #include <stdint.h>
 #include "kernels/prefill-sm90.h"
 #include "kernels/sm90-ptx.cuh"
+#include "kernels/sm90-rows.cuh"
 
 namespace sm90
 {
 
-constexpr int GROUP = 128; /* threads of a warpgroup */
-constexpr int SLAB = HCP_SM90_SLAB;
-constexpr int ROW_BYTES = SLAB * 2; /* of a slab */
-constexpr int ATOM_BYTES = 8 * ROW_BYTES;
-constexpr int K_STEP = 16; /* of one wgmma along its inner axis */
+static_assert(SLAB == HCP_SM90_SLAB, "as the tensor maps have it");
 
 /* What a kernel is compiled for: head dim D, tiles of KV keys, MATH warpgroups of 64
  * rows, ring sizes; turns between the warpgroups; O rescaled only where it is needed; the
