@@ -5,8 +5,7 @@
  */
 #ifndef HCP_DECODE_TILE_CUH
 #define HCP_DECODE_TILE_CUH
-#include <math.h>
-#include "kernels/decode.h"
+#include "kernels/decode-shape.cuh"
 #include "kernels/sm80-ptx.cuh"
 
 namespace hcp
@@ -19,20 +18,6 @@ constexpr int STAGES = HCP_DECODE_STAGES;
 constexpr int RING_BYTES = STAGES * HCP_DECODE_STAGE_BYTES;
 constexpr int KEYS = 16; /* that a warp treats at a time, or twice as many */
 constexpr unsigned ALL = 0xffffffffu;
-constexpr float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
-
-/* A problem as the kernels see it; row r is packed row r of decode.h. */
-struct shape {
-    int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
-    int64_t out_rows; /* batch * heads * q_len */
-    const void *q, *k, *v;
-    void *o;
-    float *lse, *part_o, *part_lse;
-    int q_len, kv_len, diag, heads, kv_heads, group, rows;
-    int row_groups, row_tiles, splits, split_keys;
-    int out_dtype, causal, accumulate;
-    float scale; /* times log2(e) */
-};
 
 __device__ inline uint32_t shared_address(const void *p)
 {

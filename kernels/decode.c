@@ -2,6 +2,7 @@
  *
  * The provider around decode.cu: checks, how the work is cut, bookkeeping.
  */
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "kernels/cuda-internal.h"
@@ -11,11 +12,16 @@
 #include "kernels/preference.h"
 #include "kernels/registry.h"
 
+/* Rows of a KV head from which products take longer than reading K and V, unless they are
+ * wgmma's. */
+enum { MIN_WGMMA_ROWS = 33 };
+
 struct hcp_attn_plan {
     hcp_attn_problem problem;
     hcp_device_ref device;
     hcp_decode_tiling tiling; /* of the last lengths; at first the problem's */
-    int64_t q_len, steps;     /* these: steps of keys */
+    int64_t q_len, steps;     /* these: steps of the keys that a row sees */
+    hcp_sm90_encoder encode;  /* NULL where no lengths are decode-sm90.cu's */
     int64_t split_rows;       /* rows of all splits that the workspace has room for */
     int32_t overlap;          /* the merge waits by itself for the splits */
 };
@@ -95,29 +101,84 @@ static int64_t choose_splits(const hcp_device_ref *device, int tile_rows,
     return best;
 }
 
-/* How a problem of these lengths is cut; its splits have at most room rows in all
- * (0: any number). */
+/* Whether rows of this many queries are decode-sm90.cu's. */
+static bool by_wgmma(const hcp_device_ref *device, const hcp_attn_problem *p,
+                     int64_t q_len, int64_t keys)
+{
+    const float scale = (float)p->scale * 1.44269504f;
+    return device->cc_major == 9 && device->cc_minor == 0 && keys > 0 &&
+           p->heads / p->kv_heads * q_len >= MIN_WGMMA_ROWS && scale >= FLT_MIN &&
+           hcp_sm90_walkable(p, p->k_stride, p->kv_heads, p->kv_len) &&
+           hcp_sm90_walkable(p, p->v_stride, p->kv_heads, p->kv_len);
+}
+
+/* Each block of decode-sm90.cu gets as many steps, unless parts to be merged cost more;
+ * t->splits is at most most. */
+static void cut_steps(const hcp_device_ref *device, hcp_decode_tiling *t, int64_t tiles,
+                      int per_sm, int64_t head_dim, int64_t most)
+{
+    /* Of one block an SM: what merging takes, in bytes of K that it reads meanwhile. */
+    const int64_t MERGE_BYTES = 4 * 64 * 128;
+    const int64_t slots = (int64_t)per_sm * (device->sm_count > 0 ? device->sm_count : 1);
+    const int64_t even = ceil_div(tiles * t->steps, slots);
+    const int64_t whole = ceil_div(tiles, slots) * t->steps;
+    int64_t n = even;
+    if (most < 2 || (whole - even) * per_sm * t->step_keys * head_dim <= MERGE_BYTES)
+        n = whole;
+    else if (ceil_div(t->steps - 1, n) + 1 > most)
+        n = ceil_div(t->steps - 1, most - 1);
+    t->block_steps = n;
+    t->splits = (int32_t)(n % t->steps == 0   ? 1
+                          : t->steps % n == 0 ? t->steps / n
+                                              : ceil_div(t->steps - 1, n) + 1);
+}
+
+/* How a problem of so many queries and keys (that any of them sees) is cut; its splits
+ * have at most room rows in all (0: any number). */
 static hcp_decode_tiling cut(const hcp_device_ref *device, const hcp_attn_problem *p,
-                             int64_t q_len, int64_t kv_len, int64_t room)
+                             int64_t q_len, int64_t keys, int64_t room)
 {
     hcp_decode_tiling t = {0};
     const int64_t rows = p->heads / p->kv_heads * q_len, dim = p->head_dim;
+    const int64_t out_rows = p->batch * p->heads * q_len;
+    const int64_t most = room && out_rows ? room / out_rows : INT32_MAX;
+    if (by_wgmma(device, p, q_len, keys)) {
+        const hcp_decode_sm90_tile tile = hcp_cuda_decode_sm90_tile(dim, rows);
+        t.tile_rows = tile.rows;
+        t.row_tiles = (int32_t)ceil_div(rows, t.tile_rows);
+        t.step_keys = tile.keys;
+        t.steps = (int32_t)ceil_div(keys, t.step_keys);
+        cut_steps(device, &t, p->batch * p->kv_heads * t.row_tiles, tile.blocks_per_sm,
+                  dim, most);
+        return t;
+    }
     /* A step of head dim 256 has keys for two warps only. */
     t.row_groups = rows <= 16 && dim < 256 ? 1 : rows <= 32 ? 2 : 4;
     t.warp_tiles = rows <= 64 || dim == 256 ? 1 : 2;
     t.tile_rows = t.row_groups * t.warp_tiles * HCP_DECODE_MMA_ROWS;
     t.row_tiles = (int32_t)ceil_div(rows, t.tile_rows);
     t.step_keys = (int32_t)(HCP_DECODE_STAGE_BYTES / (4 * dim));
+    t.steps = (int32_t)ceil_div(keys, t.step_keys);
 
-    const int64_t out_rows = p->batch * p->heads * q_len;
-    const int64_t steps = ceil_div(kv_len, t.step_keys);
-    int64_t most = room && out_rows ? room / out_rows : INT32_MAX;
     int64_t splits = choose_splits(device, t.tile_rows, dim,
-                                   p->batch * p->kv_heads * t.row_tiles, steps, most);
-    int64_t of_one = ceil_div(steps > 0 ? steps : 1, splits);
+                                   p->batch * p->kv_heads * t.row_tiles, t.steps, most);
+    int64_t of_one = ceil_div(t.steps > 0 ? t.steps : 1, splits);
     t.split_keys = (int32_t)(of_one * t.step_keys);
-    t.splits = (int32_t)(steps > 0 ? ceil_div(steps, of_one) : 1);
+    t.splits = (int32_t)(t.steps > 0 ? ceil_div(t.steps, of_one) : 1);
     return t;
+}
+
+/* Keys that the last of so many queries sees, which sees the most. */
+static int64_t keys_seen(const hcp_attn_problem *p, int64_t q_len, int64_t kv_len,
+                         int64_t diag)
+{
+    return p->causal && diag < kv_len ? min64(kv_len, q_len + diag) : kv_len;
+}
+
+/* The whole problem. */
+static hcp_decode_tiling cut_all(const hcp_device_ref *device, const hcp_attn_problem *p)
+{
+    return cut(device, p, p->q_len, keys_seen(p, p->q_len, p->kv_len, p->diag), 0);
 }
 
 static int64_t split_rows(const hcp_attn_problem *p, const hcp_decode_tiling *t)
@@ -135,7 +196,7 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
     if (why) {
         snprintf(answer.reason, sizeof answer.reason, "%s", why);
     } else {
-        hcp_decode_tiling t = cut(device, problem, problem->q_len, problem->kv_len, 0);
+        hcp_decode_tiling t = cut_all(device, problem);
         answer.supported = 1;
         answer.caps = HCP_CAP_OUT_FP32 | HCP_CAP_ACCUMULATE | HCP_CAP_DIAG |
                       HCP_CAP_DYNAMIC_LEN | HCP_CAP_DETERMINISTIC | HCP_CAP_NAN_ROWS;
@@ -153,18 +214,25 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
                        hcp_attn_plan **out)
 {
     hcp_attn_plan *plan;
+    hcp_sm90_encoder encode = NULL;
     const char *why = refusal(device, problem);
     if (why) {
         hcp_cuda_note(why);
         return HCP_RC_UNSUPPORTED;
     }
+    if (by_wgmma(device, problem, problem->q_len, problem->kv_len)) {
+        const int rc = hcp_sm90_find_encoder(&encode);
+        if (rc)
+            return rc;
+    }
     if (!(plan = malloc(sizeof *plan)))
         return HCP_RC_NO_MEMORY;
     plan->problem = *problem;
     plan->device = *device;
-    plan->tiling = cut(device, problem, problem->q_len, problem->kv_len, 0);
+    plan->encode = encode;
+    plan->tiling = cut_all(device, problem);
     plan->q_len = problem->q_len;
-    plan->steps = ceil_div(problem->kv_len, plan->tiling.step_keys);
+    plan->steps = plan->tiling.steps;
     plan->split_rows = split_rows(problem, &plan->tiling);
     plan->overlap = device->cc_major >= 9 && hcp_cuda_decode_overlaps();
     *out = plan;
@@ -175,7 +243,7 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
 {
     const hcp_attn_problem *p = &plan->problem;
     hcp_attn_args a;
-    const int rc = hcp_cuda_clamp_args(p, args, &a);
+    int rc = hcp_cuda_clamp_args(p, args, &a);
     if (rc != HCP_RC_OK || !hcp_cuda_args_aligned(&a)) {
         hcp_cuda_note("cuda-decode: arguments contradict the plan (lengths, diagonal or "
                       "16-byte alignment)");
@@ -183,16 +251,25 @@ static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
     }
     if (p->batch * a.q_len == 0)
         return HCP_RC_OK;
-    const int64_t steps = ceil_div(a.kv_len, plan->tiling.step_keys);
+    const int64_t keys = keys_seen(p, a.q_len, a.kv_len, a.diag);
+    const int64_t steps = ceil_div(keys, plan->tiling.step_keys);
     if (a.q_len != plan->q_len || steps != plan->steps) {
         /* Without room for splits there is one. */
-        plan->tiling = cut(&plan->device, p, a.q_len, a.kv_len,
+        plan->tiling = cut(&plan->device, p, a.q_len, keys,
                            plan->split_rows > 0 ? plan->split_rows : 1);
         plan->q_len = a.q_len;
-        plan->steps = steps;
+        plan->steps = plan->tiling.steps;
     }
+    const hcp_decode_tiling *t = &plan->tiling;
+    hcp_decode_sm90_maps maps;
+    const bool wgmma = t->block_steps > 0;
+    if (wgmma && ((rc = hcp_sm90_encode(plan->encode, p, &maps.k, a.k, p->k_stride,
+                                        p->kv_heads, a.kv_len, t->step_keys)) ||
+                  (rc = hcp_sm90_encode(plan->encode, p, &maps.v, a.v, p->v_stride,
+                                        p->kv_heads, a.kv_len, t->step_keys))))
+        return rc;
     return hcp_cuda_check(
-        hcp_cuda_launch_decode(p, &a, &plan->tiling, plan->overlap, stream),
+        hcp_cuda_launch_decode(p, &a, t, wgmma ? &maps : NULL, plan->overlap, stream),
         "launch the decode kernel");
 }
 
@@ -205,9 +282,18 @@ static int describe(const hcp_attn_plan *plan, char *text, size_t text_size)
 {
     const hcp_attn_problem *p = &plan->problem;
     const hcp_decode_tiling *t = &plan->tiling;
-    snprintf(text, text_size, "%s, head dim %lld, %d rows x %d keys, %d splits",
-             hcp_dtype_name(p->dtype), (long long)p->head_dim, t->tile_rows, t->step_keys,
-             t->splits);
+    int n = snprintf(text, text_size, "%s%s, head dim %lld, %d rows x %d keys, ",
+                     t->block_steps ? "wgmma, " : "", hcp_dtype_name(p->dtype),
+                     (long long)p->head_dim, t->tile_rows, t->step_keys);
+    if (n < 0 || (size_t)n >= text_size)
+        return HCP_RC_OK;
+    text += n;
+    text_size -= (size_t)n;
+    if (t->block_steps)
+        snprintf(text, text_size, "%lld steps a block, %d splits",
+                 (long long)t->block_steps, t->splits);
+    else
+        snprintf(text, text_size, "%d splits", t->splits);
     return HCP_RC_OK;
 }
 

@@ -20,12 +20,6 @@ namespace
 
 using namespace hcp::decode;
 
-/* Number of keys that packed row r sees. */
-__device__ inline int visible(const shape &s, int r)
-{
-    return s.causal ? min(s.kv_len, r / s.group + s.diag + 1) : s.kv_len;
-}
-
 /* Four elements of an output row at element i, x of natural log-sum-exp l: stored, or
  * merged with the state there, whose L is before. Returns the row's L. */
 __device__ inline float finish(const shape &s, int64_t i, float (&x)[4], float l,
@@ -48,18 +42,6 @@ __device__ inline float finish(const shape &s, int64_t i, float (&x)[4], float l
             hcp::store(s.o, i + d, s.out_dtype, x[d]);
     }
     return l;
-}
-
-/* Position of packed row r of KV head hk of batch b: of its O, and of its L. */
-__device__ inline int64_t o_offset(const shape &s, int b, int hk, int r)
-{
-    return b * s.o_stride[0] + (int64_t)(hk * s.group + r % s.group) * s.o_stride[1] +
-           r / s.group * s.o_stride[2];
-}
-
-__device__ inline int64_t lse_offset(const shape &s, int b, int hk, int r)
-{
-    return ((int64_t)b * s.heads + hk * s.group + r % s.group) * s.q_len + r / s.group;
 }
 
 /* Shared memory after the last step: each warp's rows, then their maxima and sums. Rows
@@ -240,70 +222,78 @@ __global__ void __launch_bounds__(THREADS, 2) split(const __grid_constant__ shap
     leave<T, D, TILES>(s, w, *(S *)memory);
 }
 
-/* One output row a block: a warp sums every WARPS-th split, D / 32 elements a lane. */
+/* s.merge_warps warps an output row, each of which sums every so manieth of the row's
+ * splits or parts, D / 32 elements a lane. */
 template <int D>
 __global__ void __launch_bounds__(THREADS) merge(const __grid_constant__ shape s)
 {
-    constexpr int EACH = D / 32;
-    __shared__ float o[WARPS][D], sums[WARPS];
+    constexpr int EACH = D / 32, VECTORS = D / 4;
+    __shared__ float o[WARPS][D], sums[WARPS], tops[WARPS], before[WARPS];
+    __shared__ int counts[WARPS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int64_t row = blockIdx.x;
-    const int i = (int)(row % s.q_len), h = (int)(row / s.q_len % s.heads);
-    const int b = (int)(row / s.q_len / s.heads);
+    const int warps = s.merge_warps, block_rows = WARPS / warps;
+    const int64_t row = (int64_t)blockIdx.x * block_rows + warp / warps;
+    const int count = row < s.out_rows ? parts_of_row(s, row) : 0;
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-    const float before = s.accumulate ? s.lse[row] : -INFINITY;
-
-    float top = -INFINITY, sum = 0, x[EACH] = {};
-    for (int p = lane; p < s.splits; p += 32)
-        top = fmaxf(top, s.part_lse[p * s.out_rows + row]);
+    if (count > 1) { /* one is there already */
+        float top = -INFINITY, sum = 0, x[EACH] = {};
+        for (int p = lane; p < count; p += 32)
+            top = fmaxf(top, s.part_lse[p * s.out_rows + row]);
 #pragma unroll
-    for (int step = 16; step; step >>= 1)
-        top = fmaxf(top, __shfl_xor_sync(ALL, top, step));
+        for (int step = 16; step; step >>= 1)
+            top = fmaxf(top, __shfl_xor_sync(ALL, top, step));
 #pragma unroll 4
-    for (int p = warp; p < s.splits; p += WARPS) {
-        const int64_t at = p * s.out_rows + row;
-        const float l = s.part_lse[at], w = l == -INFINITY ? 0 : expf(l - top);
-        float y[EACH];
-        const float *from = s.part_o + at * D + lane * EACH;
-        if constexpr (EACH == 2)
-            *(float2 *)y = *(const float2 *)from;
-        else
-            hcp::load<EACH>(y, from);
-        sum += w;
+        for (int p = warp % warps; p < count; p += warps) {
+            const int64_t at = p * s.out_rows + row;
+            const float l = s.part_lse[at], w = l == -INFINITY ? 0 : expf(l - top);
+            float y[EACH];
+            const float *from = s.part_o + at * D + lane * EACH;
+            if constexpr (EACH == 2)
+                *(float2 *)y = *(const float2 *)from;
+            else
+                hcp::load<EACH>(y, from);
+            sum += w;
+#pragma unroll
+            for (int e = 0; e < EACH; e++)
+                x[e] += w * y[e];
+        }
 #pragma unroll
         for (int e = 0; e < EACH; e++)
-            x[e] += w * y[e];
+            o[warp][lane * EACH + e] = x[e];
+        if (lane == 0) {
+            sums[warp] = sum;
+            tops[warp] = top;
+            before[warp] = s.accumulate ? s.lse[row] : -INFINITY;
+        }
     }
-#pragma unroll
-    for (int e = 0; e < EACH; e++)
-        o[warp][lane * EACH + e] = x[e];
     if (lane == 0)
-        sums[warp] = sum;
+        counts[warp] = count;
     __syncthreads();
-    if (threadIdx.x >= D / 4)
-        return;
 
-    const int d = threadIdx.x * 4;
-    float y[4] = {};
-    sum = 0;
+    for (int n = threadIdx.x; n < block_rows * VECTORS; n += THREADS) {
+        const int first = n / VECTORS * warps, d = n % VECTORS * 4;
+        if (counts[first] < 2)
+            continue;
+        const float top = tops[first];
+        float y[4] = {}, sum = 0;
+        for (int w = first; w < first + warps; w++) {
+            sum += sums[w];
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        sum += sums[w];
+            for (int e = 0; e < 4; e++)
+                y[e] += o[w][d + e];
+        }
+        const bool empty = top == -INFINITY && sum == 0;
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            y[e] += o[w][d + e];
+            y[e] = empty ? 0 : y[e] / sum;
+        const int64_t at = (int64_t)blockIdx.x * block_rows + n / VECTORS;
+        const float l = finish(s, o_row(s, at) + d, y,
+                               empty ? -INFINITY : top + logf(sum), before[first]);
+        if (d == 0)
+            s.lse[at] = l;
     }
-    const bool empty = top == -INFINITY && sum == 0;
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        y[e] = empty ? 0 : y[e] / sum;
-    const float l =
-        finish(s, b * s.o_stride[0] + h * s.o_stride[1] + i * s.o_stride[2] + d, y,
-               empty ? -INFINITY : top + logf(sum), before);
-    if (d == 0)
-        s.lse[row] = l;
 }
 
 cudaError_t launch(const void *kernel, int64_t blocks, int shared, bool overlap, shape &s,
@@ -359,7 +349,8 @@ extern "C" int hcp_cuda_decode_overlaps(void)
 }
 
 extern "C" int hcp_cuda_launch_decode(const hcp_attn_problem *p, const hcp_attn_args *a,
-                                      const hcp_decode_tiling *t, int overlap,
+                                      const hcp_decode_tiling *t,
+                                      const hcp_decode_sm90_maps *maps, int overlap,
                                       void *stream)
 {
     shape s = {};
@@ -385,18 +376,25 @@ extern "C" int hcp_cuda_launch_decode(const hcp_attn_problem *p, const hcp_attn_
     s.group = s.heads / s.kv_heads;
     s.rows = s.group * s.q_len;
     s.row_groups = t->row_groups;
+    s.tile_rows = t->tile_rows;
     s.row_tiles = t->row_tiles;
+    s.tiles = (int)(p->batch * p->kv_heads * t->row_tiles);
     s.splits = t->splits;
     s.split_keys = t->split_keys;
+    s.steps = t->steps;
+    s.block_steps = t->block_steps;
+    s.merge_warps = t->splits <= HCP_DECODE_FEW_SPLITS ? 1 : WARPS;
     s.out_dtype = p->out_dtype;
     s.causal = p->causal;
     s.accumulate = p->accumulate;
     s.scale = (float)p->scale * LOG2E;
 
-    const int64_t blocks = p->batch * p->kv_heads * t->row_tiles * t->splits;
     const cudaStream_t on = (cudaStream_t)stream;
+    const int64_t blocks = (int64_t)s.tiles * t->splits;
     cudaError_t e =
-        p->dtype == HCP_BF16
+        maps ? (cudaError_t)hcp_cuda_launch_decode_sm90(p->dtype, p->head_dim, s, *maps,
+                                                        on)
+        : p->dtype == HCP_BF16
             ? launch_split<__nv_bfloat16>(p->head_dim, t->warp_tiles, blocks, s, on)
             : launch_split<__half>(p->head_dim, t->warp_tiles, blocks, s, on);
     if (e != cudaSuccess || t->splits == 1)
@@ -404,5 +402,7 @@ extern "C" int hcp_cuda_launch_decode(const hcp_attn_problem *p, const hcp_attn_
     const void *kernel = p->head_dim == 256   ? (const void *)merge<256>
                          : p->head_dim == 128 ? (const void *)merge<128>
                                               : (const void *)merge<64>;
-    return launch(kernel, s.out_rows, 0, overlap != 0, s, on);
+    const int block_rows = WARPS / s.merge_warps;
+    return launch(kernel, (s.out_rows + block_rows - 1) / block_rows, 0, overlap != 0, s,
+                  on);
 }

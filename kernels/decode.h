@@ -11,6 +11,7 @@
  */
 #ifndef HCP_DECODE_H
 #define HCP_DECODE_H
+#include "kernels/decode-sm90.h"
 #include "kernels/provider.h"
 
 #ifdef __cplusplus
@@ -21,7 +22,8 @@ enum {
     HCP_DECODE_WARPS = 4,
     HCP_DECODE_MMA_ROWS = 16, /* of one product instruction */
     HCP_DECODE_STAGES = 3,    /* steps of keys in shared memory */
-    HCP_DECODE_STAGE_BYTES = 32 << 10
+    HCP_DECODE_STAGE_BYTES = 32 << 10,
+    HCP_DECODE_FEW_SPLITS = 4 /* that one warp merges; else a block an output row */
 };
 
 typedef struct hcp_decode_tiling {
@@ -32,15 +34,21 @@ typedef struct hcp_decode_tiling {
     int32_t step_keys;
     int32_t splits;
     int32_t split_keys; /* of each but the last; a multiple of step_keys */
+    /* Over 0: decode-sm90.cu, whose blocks each take so many steps of all the tiles'
+     * steps one after the other. Rows are then in splits parts at most. */
+    int64_t block_steps;
+    int32_t steps; /* of a tile */
 } hcp_decode_tiling;
 
 /* One block problem, its args clamped as in cuda-shape.h, q_len from 1 to
  * HCP_DECODE_MAX_Q, batch * heads >= 1. With splits > 1 args->workspace has
  * splits * batch * heads * q_len * (head_dim + 1) floats: O, then L of each split.
- * overlap: what hcp_cuda_decode_overlaps() says. Returns a cudaError_t; asynchronous on
+ * maps: of K and V where tiling->block_steps > 0, else NULL. overlap: what
+ * hcp_cuda_decode_overlaps() says. Returns a cudaError_t; asynchronous on
  * stream. */
 int hcp_cuda_launch_decode(const hcp_attn_problem *problem, const hcp_attn_args *args,
-                           const hcp_decode_tiling *tiling, int overlap, void *stream);
+                           const hcp_decode_tiling *tiling,
+                           const hcp_decode_sm90_maps *maps, int overlap, void *stream);
 
 /* 1: the merge kernel may start up beside the splits, for the code that the current
  * device runs waits for them: compiled for 9.0 or newer. 0: it may not, or there is no

@@ -78,6 +78,13 @@ __device__ inline void tma_load(uint32_t dst, const CUtensorMap *map, uint32_t b
                  : "memory");
 }
 
+/* What this thread has stored to shared memory is seen by wgmma and TMA after the next
+ * barrier. */
+__device__ inline void proxy_fence()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* Named barriers 1 to 15 (0 is __syncthreads()): `threads` of them, of which some wait
  * and the others only announce that they came by. */
 

@@ -20,7 +20,8 @@ tests_test_cuda_launch_SOURCES = tests/test-cuda-launch.c
 tests_test_cuda_launch_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_launch_LDFLAGS = -Wl,--wrap=cudaFuncSetAttribute,--wrap=__cudaGetKernel \
 	-Wl,--wrap=__cudaLaunchKernel,--wrap=cudaLaunchKernel \
-	-Wl,--wrap=cudaLaunchKernelExC \
+	-Wl,--wrap=cudaLaunchKernelExC,--wrap=cudaFuncGetAttributes \
+	-Wl,--wrap=cudaGetDriverEntryPointByVersion \
 	-Wl,--wrap=cudaPeekAtLastError,--wrap=cudaGetLastError
 tests_test_cuda_launch_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/test-prefill-sm80

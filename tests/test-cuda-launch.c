@@ -2,22 +2,31 @@
  *
  * Launches of "cuda-reference", "cuda-mma" and "cuda-decode" without a GPU: the linker
  * puts what is here in the place of the runtime's entry points for a kernel's limit of
- * dynamic shared memory and its launch. As in CUDA, the limit belongs to the kernel,
- * whichever thread sets it.
+ * dynamic shared memory and its launch, and for what "cuda-decode" asks of the driver and
+ * of its code. As in CUDA, the limit belongs to the kernel, whichever thread sets it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 #include <cuda_runtime_api.h>
+#include "kernels/cuda-internal.h"
 #include "kernels/cuda.h"
+#include "kernels/decode.h"
 #include "kernels/registry.h"
 
 /* Without the attribute a kernel may have 48 KB. The least that a supported device can
- * be asked for is that of 8.6: 99 KB. */
-enum { DEFAULT_LIMIT = 48 << 10, DEVICE_LIMIT = 99 << 10, MAX_KERNELS = 16 };
+ * be asked for is that of 8.6: 99 KB; kernels for 9.0 alone have its 227. */
+enum {
+    DEFAULT_LIMIT = 48 << 10,
+    LEAST_LIMIT = 99 << 10,
+    HOPPER_LIMIT = 227 << 10,
+    MAX_KERNELS = 32
+};
+static int device_limit = LEAST_LIMIT;
 
 static struct kernel {
     const void *function;
@@ -27,6 +36,7 @@ static struct kernel {
 static cudaError_t last_error;
 static int launches;
 static int64_t blocks[2]; /* of the first two */
+static int attributes[2]; /* of these launches */
 static size_t most_shared;
 
 /* What another thread does between the setting of a limit and the launch after it. */
@@ -59,7 +69,7 @@ cudaError_t __wrap_cudaFuncSetAttribute(const void *function, enum cudaFuncAttri
 {
     void (*now)(void) = meanwhile;
     assert_int_equal(what, cudaFuncAttributeMaxDynamicSharedMemorySize);
-    if (value < 0 || value > DEVICE_LIMIT)
+    if (value < 0 || value > device_limit)
         return last_error = cudaErrorInvalidValue;
     kernel_of(function)->limit = (size_t)value;
     meanwhile = NULL;
@@ -101,6 +111,8 @@ cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
 {
     (void)args;
     assert_true(config->gridDim.x >= 1 && config->gridDim.y == 1);
+    if (launches < 2)
+        attributes[launches] = (int)config->numAttrs;
     return fake_launch(function, config->gridDim.x, config->dynamicSmemBytes);
 }
 
@@ -116,6 +128,62 @@ cudaError_t __wrap_cudaGetLastError(void)
     cudaError_t e = last_error;
     last_error = cudaSuccess;
     return e;
+}
+
+/* For which virtual architecture the kernels were compiled; 0: there is no device. */
+static int code_of;
+
+cudaError_t __wrap_cudaFuncGetAttributes(struct cudaFuncAttributes *out,
+                                         const void *function);
+cudaError_t __wrap_cudaFuncGetAttributes(struct cudaFuncAttributes *out,
+                                         const void *function)
+{
+    (void)function;
+    *out = (struct cudaFuncAttributes){.ptxVersion = code_of};
+    return code_of ? cudaSuccess : cudaErrorNoDevice;
+}
+
+/* The last map that was asked for. */
+static struct {
+    const void *data;
+    cuuint64_t tokens, heads;
+    cuuint32_t columns, box;
+} map;
+static int maps, driver_is_new;
+
+static CUresult encode(CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank,
+                       void *data, const cuuint64_t *dims, const cuuint64_t *bytes,
+                       const cuuint32_t *box, const cuuint32_t *step,
+                       CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                       CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+{
+    (void)out, (void)type, (void)bytes, (void)step, (void)interleave, (void)promotion;
+    (void)fill;
+    assert_int_equal(rank, 4);
+    assert_int_equal(swizzle, CU_TENSOR_MAP_SWIZZLE_128B);
+    map.data = data;
+    map.tokens = dims[1];
+    map.heads = dims[2];
+    map.columns = box[0];
+    map.box = box[1];
+    maps++;
+    return CUDA_SUCCESS;
+}
+
+cudaError_t
+__wrap_cudaGetDriverEntryPointByVersion(const char *symbol, void **function,
+                                        unsigned version, unsigned long long flags,
+                                        enum cudaDriverEntryPointQueryResult *status);
+cudaError_t
+__wrap_cudaGetDriverEntryPointByVersion(const char *symbol, void **function,
+                                        unsigned version, unsigned long long flags,
+                                        enum cudaDriverEntryPointQueryResult *status)
+{
+    (void)symbol, (void)version, (void)flags;
+    *status =
+        driver_is_new ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    *function = driver_is_new ? (void *)(uintptr_t)encode : NULL;
+    return cudaSuccess;
 }
 
 static int run(int32_t dtype, int64_t head_dim)
@@ -149,6 +217,10 @@ static int fresh(void **state)
     launches = 0;
     most_shared = 0;
     meanwhile = NULL;
+    device_limit = LEAST_LIMIT;
+    code_of = 90;
+    maps = 0;
+    driver_is_new = 1;
     return 0;
 }
 
@@ -189,24 +261,70 @@ static void test_plans_of_other_threads_take_no_shared_memory(void **state)
             }
 }
 
-/* What decode.h says of the blocks: tiles x splits, then one an output row where there is
- * more than one split; and the splits of any run have room in the plan's workspace. */
+/* Blocks of decode-sm90.cu: the steps of all tiles of rows one after the other, in equal
+ * shares, and no tile in more parts than splits. */
+static void check_shares(const hcp_attn_problem *p, int64_t rows, int64_t kv_len,
+                         int64_t block_steps, int64_t splits)
+{
+    const hcp_decode_sm90_tile tile = hcp_cuda_decode_sm90_tile(p->head_dim, rows);
+    const int64_t steps = (kv_len + tile.keys - 1) / tile.keys;
+    const int64_t tiles = p->batch * p->kv_heads * ((rows + tile.rows - 1) / tile.rows);
+    assert_true(block_steps >= 1 && steps >= 1);
+    assert_int_equal(blocks[0], (tiles * steps + block_steps - 1) / block_steps);
+    int64_t most = 0;
+    for (int64_t t = 0; t < tiles; t++) {
+        const int64_t first = t * steps / block_steps;
+        const int64_t last = (t * steps + steps - 1) / block_steps;
+        most = last - first >= most ? last - first + 1 : most;
+    }
+    assert_in_range(most, 1, splits);
+    assert_true(splits == 1 || most > 1);
+    assert_int_equal(maps, 2);
+    assert_int_equal(map.tokens, kv_len);
+    assert_int_equal(map.heads, p->kv_heads);
+    assert_int_equal(map.columns, 64);
+    assert_int_equal(map.box, tile.keys);
+}
+
+/* What decode.h says of the blocks: equal shares, or tiles x splits; then those of the
+ * merge where there is more than one split. The splits of any run have room in the plan's
+ * workspace. */
 static void check_decode(const hcp_device_ref *gpu, const hcp_attn_problem *p,
                          hcp_attn_plan *plan, int64_t workspace, int64_t q_len,
                          int64_t kv_len)
 {
+    const hcp_provider *provider = hcp_provider_cuda_decode();
     const hcp_attn_args args = {
         .size = sizeof args, .q_len = q_len, .kv_len = kv_len, .diag = kv_len};
     const int64_t rows = p->heads / p->kv_heads * q_len, planes = p->batch * p->kv_heads;
     const int64_t tile = rows > 64 && p->head_dim < 256 ? 128 : 64; /* the largest */
-    launches = 0;
-    assert_int_equal(hcp_provider_cuda_decode()->run(plan, &args, NULL), HCP_RC_OK);
-    const int64_t tiles = planes * ((rows + tile - 1) / tile), splits = blocks[0] / tiles;
-    assert_int_equal(blocks[0], tiles * splits);
+    const int64_t out_rows = p->batch * p->heads * q_len;
+    const int walks = p->batch == 1 || p->k_stride[0] < (int64_t)1 << 39; /* TMA does */
+    const int wgmma = gpu->cc_major == 9 && rows > 32 && kv_len > 0 && walks;
+    int64_t splits = 0;
+    long long steps = 0, parts = 0;
+    char text[160] = "";
+    launches = maps = 0;
+    assert_int_equal(provider->run(plan, &args, NULL), HCP_RC_OK);
+    assert_int_equal(provider->describe(plan, text, sizeof text), HCP_RC_OK);
+    assert_int_equal(strncmp(text, "wgmma", 5) == 0, wgmma);
+    if (wgmma) {
+        assert_int_equal(sscanf(strstr(text, "keys, "), "keys, %lld steps a block, %lld",
+                                &steps, &parts),
+                         2);
+        splits = parts;
+        check_shares(p, rows, kv_len, steps, splits);
+    } else {
+        const int64_t tiles = planes * ((rows + tile - 1) / tile);
+        splits = blocks[0] / tiles;
+        assert_int_equal(blocks[0], tiles * splits);
+        assert_int_equal(maps, 0);
+    }
     assert_int_equal(launches, splits > 1 ? 2 : 1);
     if (splits > 1) {
-        assert_int_equal(blocks[1], p->batch * p->heads * q_len);
-        assert_true(splits * blocks[1] * (p->head_dim + 1) * 4 <= workspace);
+        const int64_t of_block = splits <= HCP_DECODE_FEW_SPLITS ? 4 : 1;
+        assert_int_equal(blocks[1], (out_rows + of_block - 1) / of_block);
+        assert_true(splits * out_rows * (p->head_dim + 1) * 4 <= workspace);
     }
     if (q_len == p->q_len && kv_len == p->kv_len) {
         /* Few SMs idle where there are keys for all, no workspace without use. */
@@ -256,8 +374,10 @@ static void test_decode_splits_fit_their_workspace(void **state)
     static const int64_t lengths[] = {0, 1, 65, 1000, 4097, 65536, 1 << 20, 1 << 30};
     static const int32_t sms[] = {1, 12, 132};
     (void)state;
-    for (int n = 0; n < 3 * 6 * 3 * 16 * 8; n++) {
-        const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, sms[n % 3]};
+    for (int k = 0; k < 2 * 3 * 6 * 3 * 16 * 8; k++) {
+        const int n = k / 2, hopper = k % 2;
+        const hcp_device_ref gpu = {sizeof gpu,     HCP_DEVICE_CUDA, 0,
+                                    hopper ? 9 : 8, hopper ? 0 : 6,  sms[n % 3]};
         hcp_attn_problem p = {.size = sizeof p,
                               .batch = 1 + n % 7 * 3,
                               .q_len = 1 + n / 54 % 16,
@@ -273,6 +393,7 @@ static void test_decode_splits_fit_their_workspace(void **state)
         hcp_attn_support s = {.size = sizeof s};
         const hcp_provider *provider = hcp_provider_cuda_decode();
         hcp_attn_plan *plan = NULL;
+        device_limit = hopper ? HOPPER_LIMIT : LEAST_LIMIT;
         hcp_problem_set_dense_strides(&p);
         assert_int_equal(provider->query(&gpu, &p, &s), HCP_RC_OK);
         assert_true(s.supported);
@@ -304,6 +425,97 @@ static void test_decode_takes_sixteen_queries_at_most(void **state)
         assert_int_equal(hcp_provider_cuda_decode()->query(&gpu, &p, &s), HCP_RC_OK);
         assert_int_equal(s.supported, q_len <= 16);
         assert_int_equal(s.reason[0] == 0, q_len <= 16);
+    }
+}
+
+static hcp_attn_problem many_rows(void)
+{
+    hcp_attn_problem p = {.size = sizeof p,
+                          .batch = 1,
+                          .q_len = 16,
+                          .kv_len = 4096,
+                          .heads = 64,
+                          .kv_heads = 8,
+                          .head_dim = 128,
+                          .out_dtype = HCP_FP32,
+                          .scale = 0.0884};
+    hcp_problem_set_dense_strides(&p);
+    return p;
+}
+
+/* Runs p on a 9.0 and gives describe()'s text. */
+static const char *run_on_hopper(const hcp_attn_problem *p)
+{
+    static char text[160];
+    const hcp_provider *provider = hcp_provider_cuda_decode();
+    const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, 132};
+    const hcp_attn_args args = {
+        .size = sizeof args, .q_len = p->q_len, .kv_len = p->kv_len};
+    hcp_attn_plan *plan = NULL;
+    device_limit = HOPPER_LIMIT;
+    launches = maps = 0;
+    assert_int_equal(provider->plan_create(&gpu, p, &plan), HCP_RC_OK);
+    assert_int_equal(provider->describe(plan, text, sizeof text), HCP_RC_OK);
+    assert_int_equal(provider->run(plan, &args, NULL), HCP_RC_OK);
+    provider->plan_destroy(plan);
+    return text;
+}
+
+/* What TMA cannot walk and scales that keep no order are left to mma.sync, which takes
+ * them; a driver without the encoder is an error. */
+static void test_decode_leaves_to_mma_what_wgmma_cannot(void **state)
+{
+    const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, 132};
+    hcp_attn_plan *plan = NULL;
+    (void)state;
+    hcp_attn_problem p = many_rows();
+    assert_non_null(strstr(run_on_hopper(&p), "wgmma"));
+    p.k_stride[1] = 0; /* one head for all */
+    assert_null(strstr(run_on_hopper(&p), "wgmma"));
+    p = many_rows();
+    p.v_stride[2] = (int64_t)1 << 40;
+    assert_null(strstr(run_on_hopper(&p), "wgmma"));
+    p = many_rows();
+    p.scale = -1;
+    assert_null(strstr(run_on_hopper(&p), "wgmma"));
+    assert_int_equal(maps, 0);
+    p = many_rows();
+    driver_is_new = 0;
+    assert_int_equal(hcp_provider_cuda_decode()->plan_create(&gpu, &p, &plan),
+                     HCP_RC_MISSING);
+    assert_null(plan);
+    assert_non_null(strstr(hcp_cuda_error_text(), "CUDA 12"));
+    p.q_len = 4; /* 32 rows */
+    assert_null(strstr(run_on_hopper(&p), "wgmma"));
+}
+
+/* The merge starts up beside the splits only if its code waits for them. */
+static void test_decode_overlaps_where_its_code_waits(void **state)
+{
+    static const int code[] = {90, 80, 100, 0};
+    hcp_attn_problem p = many_rows();
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        p.q_len = k < 4 ? 16 : 1;
+        code_of = code[k % 4];
+        run_on_hopper(&p);
+        assert_int_equal(launches, 2);
+        assert_int_equal(attributes[1], code_of >= 90);
+    }
+}
+
+/* Rows of 16 queries of all heads are counted in 31 bits. */
+static void test_decode_refuses_too_many_heads(void **state)
+{
+    const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, 132};
+    hcp_attn_problem p = many_rows();
+    (void)state;
+    for (int64_t heads = 1 << 26; heads <= 1 << 27; heads *= 2) {
+        hcp_attn_support s = {.size = sizeof s};
+        p.heads = heads;
+        p.q_stride[1] = p.o_stride[1] = p.k_stride[1] = p.v_stride[1] = 0;
+        assert_int_equal(hcp_provider_cuda_decode()->query(&gpu, &p, &s), HCP_RC_OK);
+        assert_int_equal(s.supported, heads < 1 << 27);
     }
 }
 
@@ -343,6 +555,9 @@ int main(void)
         cmocka_unit_test_setup(test_mma_covers_the_rows, fresh),
         cmocka_unit_test_setup(test_decode_splits_fit_their_workspace, fresh),
         cmocka_unit_test_setup(test_decode_takes_sixteen_queries_at_most, fresh),
+        cmocka_unit_test_setup(test_decode_leaves_to_mma_what_wgmma_cannot, fresh),
+        cmocka_unit_test_setup(test_decode_overlaps_where_its_code_waits, fresh),
+        cmocka_unit_test_setup(test_decode_refuses_too_many_heads, fresh),
         cmocka_unit_test_setup(test_decode_refuses_unaligned_tensors, fresh),
     };
     return cmocka_run_group_tests_name("cuda launch", tests, NULL, NULL);
