@@ -71,18 +71,27 @@ static double wave_time(int64_t blocks, int64_t sms, double alone, double pair)
     return busy > 1 + pair ? busy : 1 + pair;
 }
 
+static double within(double x, double least, double most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
 /* How many splits of tiles x steps end first; at most most. Each block takes its steps
  * and START more for its first keys and its last results, merging takes MERGE a split.
  * alone and pair as measured on an H200: a block with more rows has more to compute and
- * needs a second beside it. */
+ * needs a second beside it. One with few rows does where a limiter leaves few SMs: of all
+ * 132 each has 32 GB/s of memory at most, and a block reads 42; two read 55, which 66 SMs
+ * have, and with fewer the SM sets the pace, not memory. */
 static int64_t choose_splits(const hcp_device_ref *device, int tile_rows,
                              int64_t head_dim, int64_t tiles, int64_t steps, int64_t most)
 {
     const double START = 2, MERGE = 1.0 / 32;
     const int per_sm = blocks_per_sm(device), few = tile_rows <= 16 && head_dim < 256;
-    const double alone = few ? 0.95 : per_sm == 1 ? 1 : tile_rows <= 64 ? 1.25 : 1.5;
-    const double pair = few ? 0.58 : 0.9;
     const int64_t sms = device->sm_count > 0 ? device->sm_count : 1;
+    const double few_alone = per_sm == 1 ? 0.95 : within(100.0 / (double)sms, 0.95, 1.35);
+    const double few_pair = per_sm == 1 ? 0.58 : within(150.0 / (double)sms - 1, 0.58, 1);
+    const double alone = few ? few_alone : per_sm == 1 ? 1 : tile_rows <= 64 ? 1.25 : 1.5;
+    const double pair = few ? few_pair : 0.9;
     const int64_t slots = sms * per_sm, end = min64(steps, most);
     double least = 0;
     int64_t best = 1;

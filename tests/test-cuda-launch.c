@@ -406,6 +406,42 @@ static void test_decode_splits_fit_their_workspace(void **state)
     }
 }
 
+/* One block an SM keeps up with memory where all 132 SMs of an H200 read; where fewer do,
+ * each needs two. */
+static void test_decode_fills_few_sms(void **state)
+{
+    static const struct {
+        int32_t sms;
+        int blocks_per_sm;
+    } device[] = {{12, 2}, {26, 2}, {33, 2}, {50, 2}, {66, 2}, {132, 1}};
+    const hcp_provider *provider = hcp_provider_cuda_decode();
+    (void)state;
+    for (size_t i = 0; i < sizeof device / sizeof *device; i++) {
+        const int32_t sms = device[i].sms, n = device[i].blocks_per_sm;
+        const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, sms};
+        hcp_attn_problem p = {.size = sizeof p,
+                              .batch = 1,
+                              .q_len = 1,
+                              .kv_len = 262144,
+                              .heads = 32,
+                              .kv_heads = 8,
+                              .head_dim = 128,
+                              .out_dtype = HCP_FP32,
+                              .scale = 0.0884};
+        const hcp_attn_args args = {.size = sizeof args, .q_len = 1, .kv_len = p.kv_len};
+        hcp_attn_plan *plan = NULL;
+        hcp_problem_set_dense_strides(&p);
+        launches = 0;
+        assert_int_equal(provider->plan_create(&gpu, &p, &plan), HCP_RC_OK);
+        assert_int_equal(provider->run(plan, &args, NULL), HCP_RC_OK);
+        provider->plan_destroy(plan);
+        /* Whole waves of so many, the last one full to seven eighths. */
+        const int64_t wave = n * sms, rest = blocks[0] % wave;
+        assert_true(blocks[0] >= wave * 7 / 8);
+        assert_true(rest == 0 || 8 * rest >= 7 * wave);
+    }
+}
+
 static void test_decode_takes_sixteen_queries_at_most(void **state)
 {
     const hcp_device_ref gpu = {sizeof gpu, HCP_DEVICE_CUDA, 0, 9, 0, 132};
@@ -554,6 +590,7 @@ int main(void)
         cmocka_unit_test_setup(test_plans_of_other_threads_take_no_shared_memory, fresh),
         cmocka_unit_test_setup(test_mma_covers_the_rows, fresh),
         cmocka_unit_test_setup(test_decode_splits_fit_their_workspace, fresh),
+        cmocka_unit_test_setup(test_decode_fills_few_sms, fresh),
         cmocka_unit_test_setup(test_decode_takes_sixteen_queries_at_most, fresh),
         cmocka_unit_test_setup(test_decode_leaves_to_mma_what_wgmma_cannot, fresh),
         cmocka_unit_test_setup(test_decode_overlaps_where_its_code_waits, fresh),
