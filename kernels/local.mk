@@ -17,8 +17,13 @@ kernels_libhcpkernels_la_SOURCES = \
 	kernels/conformance.c kernels/conformance.h kernels/conformance-case.c \
 	kernels/conformance-case.h kernels/conformance-tensor.c \
 	kernels/conformance-ring.c kernels/conformance-huge.c kernels/bounds.h \
+	kernels/gemm.c kernels/gemm.h kernels/gemm-cblas.c kernels/gemm-cublas.c \
 	kernels/runtime-cpu.c kernels/runtime.h kernels/provider.h
 kernels_libhcpkernels_la_CFLAGS = $(AM_CFLAGS) $(BLAS_CFLAGS)
+if HAVE_CUDA
+kernels_libhcpkernels_la_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
+endif
 kernels_libhcpkernels_la_LIBADD = kernels/libhcpgeometry.la $(BLAS_LIBS) -lpthread $(LIBM)
 
 pkginclude_HEADERS += kernels/provider.h

@@ -8,6 +8,7 @@ include tests/fit.mk
 include tests/plan.mk
 include tests/profile.mk
 include tests/ring.mk
+include tests/linear.mk
 include tests/bench.mk
 include tests/build.mk
 

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# Linear layers and decode batches.
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test-gemm
+TESTS += tests/test-gemm
+tests_test_gemm_SOURCES = tests/test-gemm.c
+tests_test_gemm_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_gemm_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS) $(LIBM)
+endif
+
+# A cuBLAS on the host, for tests/test-gemm.
+check_LTLIBRARIES += tests/fake-cublas.la
+tests_fake_cublas_la_SOURCES = tests/fake-cublas.c
+tests_fake_cublas_la_LDFLAGS = $(plugin_ldflags)
+tests_fake_cublas_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
