@@ -100,6 +100,8 @@ double hcp_model_block_ms(const hcp_model *m, int causal, int64_t q_len, int64_t
             *source = HCP_SOURCE_INTERPOLATED;
         return 0.0;
     }
+    if (m->is_blend)
+        return hcp_blend_block_ms(m, causal, q_len, kv_len, source);
     q_len = clamp_len(q_len);
     kv_len = clamp_len(kv_len);
     if (source) {
@@ -128,6 +130,10 @@ void hcp_model_error(const hcp_model *m, int causal, int64_t q_len, int64_t kv_l
     *lo = *hi = 0.0;
     if (q_len <= 0 || kv_len <= 0)
         return;
+    if (m->is_blend) {
+        hcp_blend_error(m, causal, q_len, kv_len, lo, hi);
+        return;
+    }
     double t = hcp_model_block_ms(m, causal, q_len, kv_len, NULL);
     int row = 0, filled = 0;
     while (row + 1 < m->n_error && t > m->error[row].upto_ms)

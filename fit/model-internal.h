@@ -109,6 +109,9 @@ struct hcp_error_row {
 struct hcp_model {
     struct hcp_model_row row;
     int is_poly;
+    int is_blend; /* of other batches' models (model-blend.c); only blend and weight */
+    struct hcp_blend_from blend;
+    double weight; /* of high's excess over low's time; with one of them, of its time */
     int64_t tile_q, tile_kv, last_q, last_kv; /* last: HCP_MODEL_LEN_MAX in tiles */
     int shift_q, shift_kv; /* log2 of the tile, -1: not a power of two */
     struct hcp_wave_axis waves;
@@ -147,6 +150,13 @@ void hcp_poly_square_terms(double s, double w, double term[HCP_SQUARE_TERMS]);
  * the keys. */
 double hcp_eval_full(const hcp_model *m, int64_t q_tiles, int64_t kv_tiles);
 double hcp_eval_square(const hcp_model *m, int64_t s); /* tokens */
+/* What model.h's functions answer for a blend. hull: q_min q_max kv_min kv_max. */
+double hcp_blend_block_ms(const hcp_model *m, int causal, int64_t q_len, int64_t kv_len,
+                          hcp_model_source *source);
+double hcp_blend_finish_ms(const hcp_model *m, int merge, int64_t q_len);
+void hcp_blend_error(const hcp_model *m, int causal, int64_t q_len, int64_t kv_len,
+                     double *lo, double *hi);
+void hcp_blend_hull(const hcp_model *m, int causal, int64_t hull[4]);
 /* Builds the table of causal rectangles (model-causal.c). */
 int hcp_causal_init(hcp_model *m, struct hcp_err *err);
 double hcp_eval_causal(const hcp_model *m, int64_t q_len, int64_t kv_len);

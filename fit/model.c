@@ -356,6 +356,8 @@ const struct hcp_model_row *hcp_model_row(const hcp_model *m)
 double hcp_model_finish_ms(const hcp_model *m, int merge, int64_t q_len)
 {
     const double *line = m->finish[merge != 0];
+    if (m->is_blend && q_len > 0)
+        return hcp_blend_finish_ms(m, merge, q_len);
     return q_len > 0 ? line[0] + line[1] * (double)q_len : 0.0;
 }
 
@@ -373,6 +375,15 @@ void hcp_model_hull(const hcp_model *m, int causal, int64_t *q_min, int64_t *q_m
                     int64_t *kv_min, int64_t *kv_max)
 {
     const int64_t *h = causal ? m->hull + 4 : m->hull;
+    int64_t both[4];
+    if (m->is_blend) {
+        hcp_blend_hull(m, causal, both);
+        *q_min = both[0];
+        *q_max = both[1];
+        *kv_min = both[2];
+        *kv_max = both[3];
+        return;
+    }
     *q_min = h[0];
     *q_max = h[1];
     *kv_min = causal ? h[0] : h[2];

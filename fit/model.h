@@ -45,6 +45,21 @@ double hcp_model_finish_ms(const hcp_model *model, int merge, int64_t q_len);
 void hcp_model_error(const hcp_model *model, int causal, int64_t q_len, int64_t kv_len,
                      double *lo, double *hi);
 
+/* A model of a batch for which there is none, from those of batches of the same device,
+ * limit, kernel, kind and shape: low and high, the nearest below and above it, of which
+ * one may be NULL (then every answer is extrapolated); below and above, the next ones
+ * outside of these or NULL, which say how far such an answer is off (see
+ * hcp_model_batch_error). All of them outlive the result. */
+struct hcp_blend_from {
+    const hcp_model *below, *low, *high, *above;
+};
+int hcp_model_blend(const struct hcp_blend_from *from, int32_t batch, hcp_model **out,
+                    struct hcp_err *err);
+/* Relative error of answering middle's batch from those of low and high at a block. */
+double hcp_model_batch_error(const hcp_model *low, const hcp_model *middle,
+                             const hcp_model *high, int causal, int64_t q_len,
+                             int64_t kv_len);
+
 /* Kernel tile the model rounds to (>= 1) and the measured hull, for messages (0s where
  * nothing of that mask was measured; causal: squares). */
 int64_t hcp_model_tile_q(const hcp_model *model);

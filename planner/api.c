@@ -19,7 +19,7 @@ hcp_status plan_fail(char *text, size_t size, hcp_status status, const char *for
 
 void hcp_shape_init(hcp_shape *shape)
 {
-    *shape = (hcp_shape){sizeof *shape, "bf16", 1, 32, 8, 128};
+    *shape = (hcp_shape){sizeof *shape, "bf16", 1, 32, 8, 128, "prefill"};
 }
 
 void hcp_rank_init(hcp_rank *rank)
@@ -200,6 +200,11 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "ring and a plan with its size set are needed");
     status = check_question(question, text, text_size);
+    if (!status && strcmp(ring->shape.phase, "prefill") != 0)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "a ring of phase %s is not planned: it answers "
+                         "hcp_block_predict()",
+                         ring->shape.phase);
     if (!status)
         status = check_space(ring, workspace, workspace_bytes, text, text_size);
     if (status)
@@ -387,16 +392,21 @@ hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind k
                          ring->models->path);
     ms = hcp_model_block_ms(model, causal != 0, q_len, kv_len, &source);
     if (source == HCP_SOURCE_EXTRAPOLATED && !extrapolate) {
+        char batch[48] = "";
+
         hcp_model_hull(model, causal != 0, &q_min, &q_max, &kv_min, &kv_max);
+        if (strcmp(ring->shape.phase, "decode") == 0)
+            snprintf(batch, sizeof batch, "batch %d of ", (int)ring->shape.batch);
         return plan_fail(
             text, text_size, HCP_STATUS_OUTSIDE,
-            "%s q_len %lld, kv_len %lld on '%s%s%s' is outside the measured "
-            "lengths (q_len %lld..%lld, kv_len %lld..%lld); run 'hcp-profile "
+            "%s%s q_len %lld, kv_len %lld on '%s%s%s' is outside the measured "
+            "%slengths (q_len %lld..%lld, kv_len %lld..%lld); run 'hcp-profile "
             "run --db %s%s %s' on that machine, then 'hcp-plan fit --db %s'; or allow "
             "extrapolation (--extrapolate)",
-            causal ? "causal" : "full", (long long)q_len, (long long)kv_len,
-            b->spec.device, b->spec.limit[0] ? "@" : "", b->spec.limit, (long long)q_min,
-            (long long)q_max, (long long)kv_min, (long long)kv_max, ring->models->path,
+            batch, causal ? "causal" : "full", (long long)q_len, (long long)kv_len,
+            b->spec.device, b->spec.limit[0] ? "@" : "", b->spec.limit,
+            *batch ? "batches and " : "", (long long)q_min, (long long)q_max,
+            (long long)kv_min, (long long)kv_max, ring->models->path,
             bind_run_options(b->spec.limit, &ring->shape, NULL, run),
             answer_lengths(causal, q_len, kv_len, q_len > q_max || kv_len > kv_max,
                            lengths),

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 #include "db/parse.h"
 #include "planner/plan.h"
 
+/* But for the batch. */
+static int same_family(const struct hcp_key *key, const hcp_shape *shape)
+{
+    return strcmp(key->dtype, shape->dtype) == 0 &&
+           strcmp(key->phase, shape->phase) == 0 && key->heads == shape->heads &&
+           key->kv_heads == shape->kv_heads && key->head_dim == shape->head_dim;
+}
+
 static int same_shape(const struct hcp_key *key, const hcp_shape *shape)
 {
-    return strcmp(key->dtype, shape->dtype) == 0 && strcmp(key->phase, "prefill") == 0 &&
-           key->batch == shape->batch && key->heads == shape->heads &&
-           key->kv_heads == shape->kv_heads && key->head_dim == shape->head_dim;
+    return same_family(key, shape) && key->batch == shape->batch;
 }
 
 static int same_rank(const struct hcp_key *key, const hcp_rank *rank)
@@ -38,11 +45,54 @@ static const struct stored_model *find_model(const hcp_models *models,
     return NULL;
 }
 
+/* Models of decode for the batches next to the shape's: *n of them found. */
+static void find_batches(const hcp_models *models, const hcp_shape *shape,
+                         const hcp_rank *rank, const char *provider, const char *kind,
+                         struct hcp_blend_from *from)
+{
+    *from = (struct hcp_blend_from){NULL, NULL, NULL, NULL};
+    for (size_t i = 0; i < models->n_stored; i++) {
+        const hcp_model *m = models->stored[i].model;
+        const struct hcp_model_row *row = hcp_model_row(m);
+
+        if (strcmp(shape->phase, "decode") != 0 || models->stored[i].stale ||
+            strcmp(row->kind, kind) != 0 || strcmp(row->key.provider, provider) != 0 ||
+            !same_rank(&row->key, rank) || !same_family(&row->key, shape))
+            continue;
+        if (row->key.batch < shape->batch) {
+            if (!from->low || row->key.batch > hcp_model_row(from->low)->key.batch) {
+                from->below = from->low;
+                from->low = m;
+            } else if (!from->below ||
+                       row->key.batch > hcp_model_row(from->below)->key.batch) {
+                from->below = m;
+            }
+        } else if (!from->high || row->key.batch < hcp_model_row(from->high)->key.batch) {
+            from->above = from->high;
+            from->high = m;
+        } else if (!from->above ||
+                   row->key.batch < hcp_model_row(from->above)->key.batch) {
+            from->above = m;
+        }
+    }
+}
+
+static int has_batches(const hcp_models *models, const hcp_shape *shape,
+                       const hcp_rank *rank, const char *provider)
+{
+    struct hcp_blend_from lut, poly;
+
+    find_batches(models, shape, rank, provider, "lut", &lut);
+    find_batches(models, shape, rank, provider, "poly", &poly);
+    return lut.low || lut.high || poly.low || poly.high;
+}
+
 static int covers(const hcp_models *models, const hcp_shape *shape, const hcp_rank *rank,
                   const char *provider, int *stale)
 {
     return find_model(models, shape, rank, provider, "lut", stale) ||
-           find_model(models, shape, rank, provider, "poly", stale);
+           find_model(models, shape, rank, provider, "poly", stale) ||
+           has_batches(models, shape, rank, provider);
 }
 
 /* Appends to a line of bounded length; what does not fit is cut. */
@@ -89,6 +139,8 @@ const char *bind_run_options(const char *limit, const hcp_shape *shape,
         add(&line, " --limits ", limit, "");
     if (provider)
         add(&line, " --provider ", provider, "");
+    if (strcmp(shape->phase, usual.phase) != 0)
+        add(&line, " --phase ", shape->phase, "");
     if (strcmp(shape->dtype, usual.dtype) != 0)
         add(&line, " --dtype ", shape->dtype, "");
     add_number(&line, " --batch ", shape->batch, usual.batch);
@@ -122,7 +174,7 @@ static void near_matches(const hcp_models *models, const hcp_shape *shape,
             describe_shape(key->dtype, key->heads, key->kv_heads, key->head_dim,
                            key->batch, other, sizeof other);
             add(line, ", ", other, "");
-            if (strcmp(key->phase, "prefill") != 0)
+            if (strcmp(key->phase, shape->phase) != 0)
                 add(line, ", ", key->phase, "");
         }
         add(line, ")", "", "");
@@ -188,6 +240,12 @@ static const hcp_model *speaker(const hcp_models *models, const hcp_shape *shape
             same_shape(&row->key, shape))
             found = model;
     }
+    for (int poly = 0; !found && poly < 2; poly++) { /* decode: of a batch near it */
+        struct hcp_blend_from from;
+
+        find_batches(models, shape, rank, provider, poly ? "poly" : "lut", &from);
+        found = from.low ? from.low : from.high;
+    }
     return found;
 }
 
@@ -196,18 +254,20 @@ static int same_spec(const hcp_rank *a, const hcp_rank *b)
     return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0;
 }
 
-/* Blocks of len x len under the full mask, brought into the executor's state, that all
- * ranks together do in a ms with a kernel; -1: a rank has no model of it. With len 0 the
- * longest such block that is measured on all of them. */
+/* Blocks of len x len (decode: one query, len keys; of one sequence) under the full mask,
+ * brought into the executor's state, that all ranks together do in a ms with a kernel;
+ * -1: a rank has no model of it. With len 0 the longest such block that is measured on
+ * all of them. */
 static double rate_of(const hcp_models *models, const hcp_shape *shape,
                       const hcp_rank *ranks, size_t n, const char *provider, int64_t len)
 {
     const hcp_model *model = NULL;
     int64_t longest = INT64_MAX;
     double rate = 0, one = 0;
+    int decode = strcmp(shape->phase, "decode") == 0;
 
     for (size_t r = 0; r < n; r++) {
-        int64_t q_min, q_max, kv_min, kv_max;
+        int64_t q_min, q_max, kv_min, kv_max, q_len = decode ? 1 : len;
 
         if (r == 0 || !same_spec(&ranks[r], &ranks[r - 1])) {
             if (!(model = speaker(models, shape, &ranks[r], provider)))
@@ -215,11 +275,12 @@ static double rate_of(const hcp_models *models, const hcp_shape *shape,
             hcp_model_hull(model, 0, &q_min, &q_max, &kv_min, &kv_max);
             if (q_max < 1 || kv_max < 1) /* causal squares alone */
                 hcp_model_hull(model, 1, &q_min, &q_max, &kv_min, &kv_max);
-            longest = q_max < longest ? q_max : longest;
+            longest = q_max < longest && !decode ? q_max : longest;
             longest = kv_max < longest ? kv_max : longest;
             if (len > 0)
-                one = 1 / (hcp_model_block_ms(model, 0, len, len, NULL) +
-                           hcp_model_finish_ms(model, 1, len));
+                one = hcp_model_row(model)->key.batch /
+                      (hcp_model_block_ms(model, 0, q_len, len, NULL) +
+                       hcp_model_finish_ms(model, 1, q_len));
         }
         rate += one;
     }
@@ -311,6 +372,32 @@ static void number_models(struct hcp_ring *ring)
     }
 }
 
+/* Models of a batch that was not measured, where its neighbours were. */
+static hcp_status blend(const hcp_models *models, hcp_ring *ring, size_t r, char *text,
+                        size_t text_size)
+{
+    static const char *const kinds[] = {"", "lut", "poly"};
+    struct bound_rank *b = &ring->ranks[r];
+
+    for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++) {
+        struct hcp_blend_from from;
+        struct hcp_err err = {0};
+        hcp_model *model;
+
+        find_batches(models, &ring->shape, &b->spec, ring->provider, kinds[k], &from);
+        if (!from.low && !from.high)
+            continue;
+        if (!ring->own)
+            ring->own = calloc(2 * ring->n, sizeof *ring->own);
+        if (!ring->own ||
+            hcp_model_blend(&from, ring->shape.batch, &model, &err) != HCP_OK)
+            return plan_fail(text, text_size, HCP_STATUS_NO_MEMORY, "out of memory");
+        ring->own[ring->n_own++] = model;
+        b->model[k] = model;
+    }
+    return HCP_STATUS_OK;
+}
+
 static hcp_status bind_rank(const hcp_models *models, hcp_ring *ring, size_t r,
                             char *text, size_t text_size)
 {
@@ -326,6 +413,11 @@ static hcp_status bind_rank(const hcp_models *models, hcp_ring *ring, size_t r,
         b->model[k] = m ? m->model : NULL;
         b->hash[k] = m ? m->hash : 0;
     }
+    if (!b->model[HCP_MODEL_LUT] && !b->model[HCP_MODEL_POLY] && !stale) {
+        hcp_status status = blend(models, ring, r, text, text_size);
+        if (status)
+            return status;
+    }
     if (!b->model[HCP_MODEL_LUT] && !b->model[HCP_MODEL_POLY])
         return missing(models, &ring->shape, &b->spec, r, ring->provider, stale, text,
                        text_size);
@@ -336,10 +428,26 @@ static hcp_status bind_rank(const hcp_models *models, hcp_ring *ring, size_t r,
     return HCP_STATUS_OK;
 }
 
+/* The caller's shape, which may be that of an older header, as this version has it. */
+static hcp_status take_shape(const hcp_shape *from, hcp_shape *shape, char *text,
+                             size_t text_size)
+{
+    if (!from || from->size < offsetof(hcp_shape, phase))
+        return plan_fail(text, text_size, HCP_STATUS_INVALID, "shape has no size set");
+    hcp_shape_init(shape);
+    memcpy(shape, from, from->size < sizeof *shape ? from->size : sizeof *shape);
+    shape->size = sizeof *shape;
+    if (!shape->phase[0])
+        memcpy(shape->phase, "prefill", sizeof "prefill");
+    if (memcmp(shape->phase, "prefill", sizeof "prefill") != 0 &&
+        memcmp(shape->phase, "decode", sizeof "decode") != 0)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "phase '%.7s' is neither prefill nor decode", shape->phase);
+    return HCP_STATUS_OK;
+}
+
 static hcp_status check_shape(const hcp_shape *shape, char *text, size_t text_size)
 {
-    if (!shape || shape->size < sizeof *shape)
-        return plan_fail(text, text_size, HCP_STATUS_INVALID, "shape has no size set");
     if (strcmp(shape->dtype, "bf16") && strcmp(shape->dtype, "fp16") &&
         strcmp(shape->dtype, "fp32"))
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
@@ -416,13 +524,16 @@ static hcp_status bind(const hcp_models *models, hcp_ring *ring, const hcp_rank 
     return HCP_STATUS_OK;
 }
 
-hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *shape,
+hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *asked,
                            const hcp_rank *ranks, size_t n, const char *provider,
                            char *text, size_t text_size, hcp_ring **out)
 {
-    hcp_status status = check_shape(shape, text, text_size);
+    hcp_shape taken, *shape = &taken;
+    hcp_status status = take_shape(asked, shape, text, text_size);
     hcp_ring *ring;
 
+    if (!status)
+        status = check_shape(shape, text, text_size);
     if (status)
         return status;
     if (!models || !out || !ranks || n < 1 || n > HCP_PLAN_MAX_RANKS ||
@@ -438,8 +549,7 @@ hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *shape,
     }
     ring->models = models;
     ring->n = n;
-    memcpy(&ring->shape, shape, sizeof *shape);
-    ring->shape.size = sizeof *shape;
+    ring->shape = *shape;
     ring->token_bytes = 2.0 * shape->kv_heads * shape->head_dim * shape->batch *
                         (strcmp(shape->dtype, "fp32") == 0 ? 4 : 2);
     status = bind(models, ring, ranks, provider, text, text_size);
@@ -466,6 +576,9 @@ void hcp_ring_free(hcp_ring *ring)
 {
     if (!ring)
         return;
+    for (size_t i = 0; i < ring->n_own; i++)
+        hcp_model_free(ring->own[i]);
+    free(ring->own);
     free(ring->ranks);
     free(ring);
 }

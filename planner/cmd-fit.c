@@ -10,6 +10,7 @@
 #include "db/cli.h"
 #include "fit/fit.h"
 #include "planner/commands.h"
+#include "planner/fit-batch.h"
 
 struct args {
     const char *db;
@@ -439,7 +440,16 @@ int cmd_fit(int argc, char **argv)
         hcp_table_column(out.table, columns[i].name, columns[i].right);
     for (size_t i = 0; i < sizeof finish_columns / sizeof *finish_columns; i++)
         hcp_table_column(out.finish, finish_columns[i].name, finish_columns[i].right);
+    struct fit_batch *batches = NULL;
+    struct fit_bandwidth *bandwidths = NULL;
+    size_t n_batches = 0, n_bandwidths = 0;
     int code = fit_all(db, &out, &err);
+    if (!code)
+        code = fit_batches(db, &args.filter, &batches, &n_batches, &err);
+    if (!code)
+        code = fit_bandwidths(db, &args.filter, &bandwidths, &n_bandwidths, &err);
+    fit_batch_add(batches, n_batches, out.array);
+    fit_bandwidth_add(bandwidths, n_bandwidths, out.array);
     hcp_db_close(db);
     if (code)
         hcp_cli_report(&err);
@@ -460,5 +470,15 @@ int cmd_fit(int argc, char **argv)
     } else {
         hcp_table_free(out.finish);
     }
+    if (!args.json && !args.quiet && out.fitted && n_bandwidths) {
+        puts("\ndecode as alpha + bytes of keys and values / bandwidth:");
+        bad |= fit_bandwidth_print(bandwidths, n_bandwidths);
+    }
+    free(bandwidths);
+    if (!args.json && !args.quiet && n_batches) {
+        puts("\nbatches of decode left out, answered from their neighbours:");
+        bad |= fit_batch_print(batches, n_batches);
+    }
+    free(batches);
     return hcp_cli_finish(code ? code : bad ? HCP_FAILED : HCP_OK);
 }

@@ -298,6 +298,7 @@ int cmd_predict(int argc, char **argv)
     int rc;
 
     plan_args_init(&args.plan);
+    args.plan.decode = 1;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     rc = session_open(&args.plan, &s, &err);
     if (rc == HCP_OK)

@@ -120,12 +120,14 @@ typedef enum hcp_model_kind {
 typedef struct hcp_models hcp_models; /* the models of one database */
 typedef struct hcp_ring hcp_ring;     /* ranks and shape bound to their models */
 
-/* The layer's shape: prefill (each rank's own queries against all keys). KV heads
- * travel, query heads do not. */
+/* The layer's shape. Plans are of prefill (each rank's own queries against all keys; KV
+ * heads travel, query heads do not); a ring of decode answers hcp_block_predict() only,
+ * and for batches that were not measured too, from those that were. */
 typedef struct hcp_shape {
     size_t size;
     char dtype[8]; /* "bf16" "fp16" "fp32" */
     int32_t batch, heads, kv_heads, head_dim;
+    char phase[8]; /* "prefill" (also ""), "decode" */
 } hcp_shape;
 
 /* One rank. */

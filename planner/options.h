@@ -23,6 +23,7 @@ struct plan_args {
     const char *link;   /* transport whose measured times count; NULL none */
     const char *tokens; /* split: --tokens, NULL none */
     int json;
+    int decode; /* --phase decode is answered: blocks are predicted, nothing is planned */
     unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
     struct hcp_shape_args shape;
     hcp_question question; /* layout, mask and seq_len are filled from shape */

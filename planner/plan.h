@@ -55,6 +55,8 @@ struct hcp_ring {
     int has[3]; /* every rank has a model of this kind */
     int32_t n_ids;
     double token_bytes; /* K and V of one token, all batches */
+    hcp_model **own;    /* [2 n] of batches between measured ones; NULL: none */
+    size_t n_own;
     struct bound_rank *ranks;
 };
 

@@ -265,11 +265,13 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     size_t n = 0;
     int rc;
 
-    if (strcmp(from->phase, "prefill") != 0)
+    if (strcmp(from->phase, "prefill") != 0 && !args->decode)
         return hcp_fail(err, HCP_NO_ANSWER,
-                        "phase %s is not planned by this version; use --phase prefill",
+                        "phase %s is not planned by this version; use --phase prefill, "
+                        "or 'hcp-plan predict'",
                         from->phase);
     hcp_shape_init(&shape);
+    memcpy(shape.phase, from->phase, sizeof shape.phase);
     memcpy(shape.dtype, from->dtype, sizeof shape.dtype);
     shape.batch = from->batch;
     shape.heads = from->heads;

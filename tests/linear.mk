@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Linear layers and decode batches.
 if HAVE_CMOCKA
-check_PROGRAMS += tests/test-gemm
-TESTS += tests/test-gemm
+check_PROGRAMS += tests/test-gemm tests/test-blend
+TESTS += tests/test-gemm tests/test-blend
 tests_test_gemm_SOURCES = tests/test-gemm.c
 tests_test_gemm_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_gemm_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS) $(LIBM)
+tests_test_blend_SOURCES = tests/test-blend.c
+tests_test_blend_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_blend_LDADD = $(PLAN_LIBS)
 endif
 
 # A cuBLAS on the host, for tests/test-gemm.
