@@ -6,6 +6,7 @@ db_libhcpdb_la_SOURCES = db/error.c db/error.h db/parse.c db/parse.h db/db.h \
 	db/db-sql.c db/rows.c db/rows-db.c db/db-put.c db/db-read.c db/db-model.c db/db-run.c \
 	db/db-bandwidth.c db/db-finish.c db/db-link.c db/interference.h db/interference.c db/db-topology.c db/db-interference.c db/db-drift.c \
 	db/db-linear.c db/db-ring.c db/link.c db/link-curve.c db/merge.c
+db_libhcpdb_la_SOURCES += db/layer.h db/layer.c db/layer-table.c db/linear.c
 nodist_db_libhcpdb_la_SOURCES = db/schema-sql.h
 db_libhcpdb_la_CFLAGS = $(AM_CFLAGS) $(SQLITE_CFLAGS)
 db_libhcpdb_la_LIBADD = $(SQLITE_LIBS) $(LIBM)
@@ -45,3 +46,6 @@ dist_profiles_DATA = db/profiles/nvidia-h200.csv db/profiles/nvidia-h200-fa2.csv
 	db/profiles/nvidia-h200-links.csv \
 	db/profiles/nvidia-h200-cudnn919.csv db/profiles/nvidia-h200-sdpa.csv
 EXTRA_DIST += db/profiles/convert-recorded
+
+# Shapes of known models, with where each is from.
+dist_pkgdata_DATA = db/models.txt

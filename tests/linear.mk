@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Linear layers and decode batches.
 if HAVE_CMOCKA
-check_PROGRAMS += tests/test-gemm tests/test-blend
-TESTS += tests/test-gemm tests/test-blend
+check_PROGRAMS += tests/test-gemm tests/test-linear tests/test-blend
+TESTS += tests/test-gemm tests/test-linear tests/test-blend
 tests_test_gemm_SOURCES = tests/test-gemm.c
 tests_test_gemm_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_gemm_LDADD = kernels/libhcpkernels.la $(CMOCKA_LIBS) $(LIBM)
+tests_test_linear_SOURCES = tests/test-linear.c tests/db-fixture.h
+tests_test_linear_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
+tests_test_linear_LDADD = db/libhcpdb.la $(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
 tests_test_blend_SOURCES = tests/test-blend.c
 tests_test_blend_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_blend_LDADD = $(PLAN_LIBS)

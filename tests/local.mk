@@ -33,4 +33,5 @@ AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; export top_srcdir; \
 	top_builddir='$(abs_top_builddir)'; export top_builddir; \
 	HCP_PROFILES='$(abs_top_srcdir)/db/profiles'; export HCP_PROFILES; \
+	HCP_MODELS='$(abs_top_srcdir)/db/models.txt'; export HCP_MODELS; \
 	PATH='$(abs_top_builddir)/profiler:$(abs_top_builddir)/planner:$(abs_top_builddir)/executor:'"$$PATH"; export PATH;
