@@ -37,10 +37,11 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-static hcp_attn_problem step_problem(const struct hcp_bench *b, int64_t q_len,
-                                     int64_t kv_len, int kind)
+static hcp_attn_problem step_problem(const struct hcp_bench *b, int64_t batch,
+                                     int64_t q_len, int64_t kv_len, int kind)
 {
     hcp_attn_problem p = b->shape;
+    p.batch = batch;
     p.q_len = q_len;
     p.kv_len = kv_len;
     p.out_dtype = HCP_FP32;
@@ -55,8 +56,8 @@ uint32_t hcp_bench_finishes(const struct hcp_bench *bench)
     for (int kind = HCP_FINISH_STORE; kind <= HCP_FINISH_MERGE; kind++) {
         char why[600];
         hcp_attention *step = NULL;
-        hcp_attn_problem p =
-            step_problem(bench, bench->shape.q_len, bench->shape.kv_len, kind);
+        hcp_attn_problem p = step_problem(bench, bench->shape.batch, bench->shape.q_len,
+                                          bench->shape.kv_len, kind);
         if (hcp_attention_create(bench->provider, bench->runtime, &bench->device, &p,
                                  &step, why, sizeof why) != HCP_RC_OK)
             continue; /* the conformance check says what is wrong with the kernel */
@@ -122,7 +123,7 @@ static int plan_added(struct hcp_bench *b, struct hcp_bench_plan *plan,
     for (int kind = HCP_FINISH_STORE; kind <= HCP_FINISH_MERGE && rc == HCP_OK; kind++) {
         plan->without = plan->plan;
         plan->plan = NULL;
-        plan->problem = step_problem(b, plan->q_len, ADDED_KEYS, kind);
+        plan->problem = step_problem(b, plan->seqs, plan->q_len, ADDED_KEYS, kind);
         rc = hcp_bench_plan_block(b, plan, err);
     }
     if (rc != HCP_OK)
@@ -144,7 +145,7 @@ int hcp_bench_plan_finish(struct hcp_bench *bench, struct hcp_bench_plan *plan,
                           struct hcp_err *err)
 {
     struct hcp_bench *b = bench;
-    plan->problem = step_problem(b, plan->q_len, KEYS, plan->finish);
+    plan->problem = step_problem(b, plan->seqs, plan->q_len, KEYS, plan->finish);
     if (accumulates(b, &plan->problem))
         return plan_added(b, plan, err);
     int rc = see_job(b, &plan->problem, err);

@@ -16,9 +16,13 @@ int hcp_bench_fail(const struct hcp_bench *bench, int rc, const char *doing,
                    struct hcp_err *err)
 {
     const char *detail = bench->runtime->last_error();
+    if (bench->gemm && *bench->gemm->error)
+        detail = bench->gemm->error;
     return hcp_fail(err, HCP_FAILED, "%s: %s: %s%s%s",
-                    bench->provider ? bench->provider->name : "device", doing,
-                    hcp_rc_text(rc), *detail ? ": " : "", detail);
+                    bench->provider ? bench->provider->name
+                    : bench->gemm   ? bench->gemm->library
+                                    : "device",
+                    doing, hcp_rc_text(rc), *detail ? ": " : "", detail);
 }
 
 static int dtype_of(const char *name, int32_t *out, struct hcp_err *err)
@@ -78,6 +82,11 @@ int hcp_bench_grow_state(struct hcp_bench *bench, int64_t want, struct hcp_err *
     return rc;
 }
 
+int hcp_bench_grow_o(struct hcp_bench *bench, int64_t want, struct hcp_err *err)
+{
+    return grow(bench, &bench->o, &bench->o_bytes, want, err);
+}
+
 int hcp_bench_grow_output(struct hcp_bench *bench, const hcp_attn_problem *problem,
                           struct hcp_err *err)
 {
@@ -111,6 +120,13 @@ int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *conf
     int rc = dtype_of(config->dtype, &b.shape.dtype, err);
     if (rc != HCP_OK)
         return rc;
+    if (config->linear) {
+        rc = hcp_bench_open_linear(&b, config, info, err);
+        if (rc != HCP_OK)
+            goto fail;
+        *bench = b;
+        return HCP_OK;
+    }
     rc = hcp_registry_open(device, *config->plugin ? config->plugin : NULL, &b.registry,
                            why, sizeof why);
     if (rc != HCP_RC_OK)
@@ -166,12 +182,17 @@ void hcp_bench_close(struct hcp_bench *bench)
     b->runtime->release(b->workspace);
     if (b->stream)
         b->runtime->stream_destroy(b->stream);
+    hcp_gemm_close(b->gemm);
     hcp_registry_close(b->registry);
 }
 
 int hcp_bench_check(struct hcp_bench *bench, char result[64], struct hcp_err *err)
 {
     char why[700];
+    if (bench->gemm) { /* each product is checked before it is timed */
+        strcpy(result, "each product against a reference");
+        return HCP_OK;
+    }
     if (hcp_check_kernel(bench->provider, bench->runtime, &bench->device, &bench->shape,
                          result, why, sizeof why) != 0)
         return hcp_fail(err, HCP_FAILED, "%s", why);
@@ -229,6 +250,7 @@ int hcp_bench_plan_block(struct hcp_bench *bench, struct hcp_bench_plan *plan,
 static int make_plan(struct hcp_bench *b, struct hcp_bench_plan *p, struct hcp_err *err)
 {
     p->problem = b->shape;
+    p->problem.batch = p->seqs;
     p->problem.q_len = p->q_len;
     p->problem.kv_len = p->kv_len;
     p->problem.causal = p->causal;
@@ -241,11 +263,14 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
                       struct hcp_bench_plan **out, struct hcp_err *err)
 {
     int causal = strcmp(cell->mask, "causal") == 0;
+    int32_t seqs = cell->seqs > 0 ? cell->seqs : (int32_t)bench->shape.batch;
     struct hcp_bench_plan *p = NULL;
     for (int i = 0; i < HCP_BENCH_PLANS && !p; i++)
         if (bench->plans[i].ready && bench->plans[i].finish == cell->finish &&
             bench->plans[i].causal == causal && bench->plans[i].q_len == cell->q_len &&
-            bench->plans[i].kv_len == cell->kv_len)
+            bench->plans[i].kv_len == cell->kv_len && bench->plans[i].seqs == seqs &&
+            bench->plans[i].linear.n_in == cell->n_in &&
+            bench->plans[i].linear.n_out == cell->n_out)
             p = &bench->plans[i];
     if (!p) {
         p = &bench->plans[bench->next_plan];
@@ -254,9 +279,12 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
         *p = (struct hcp_bench_plan){.causal = causal,
                                      .q_len = cell->q_len,
                                      .kv_len = cell->kv_len,
+                                     .seqs = seqs,
                                      .finish = cell->finish};
-        int rc =
-            p->finish ? hcp_bench_plan_finish(bench, p, err) : make_plan(bench, p, err);
+        p->linear = (hcp_gemm_shape){cell->q_len, cell->n_in, cell->n_out};
+        int rc = p->finish             ? hcp_bench_plan_finish(bench, p, err)
+                 : p->linear.n_out > 0 ? hcp_bench_plan_linear(bench, p, err)
+                                       : make_plan(bench, p, err);
         if (rc != HCP_OK) {
             free_plans(bench, p);
             return rc;
@@ -277,6 +305,8 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
 
 int hcp_bench_run(struct hcp_bench *bench, const struct hcp_bench_plan *plan)
 {
+    if (plan->linear.n_out > 0)
+        return hcp_bench_run_linear(bench, plan);
     if (plan->finish && !plan->without)
         return hcp_bench_run_finish(bench, plan);
     int64_t turn = (int64_t)(bench->turn++ % (uint64_t)plan->sets);
@@ -304,7 +334,7 @@ void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan 
                      struct hcp_cell_facts *facts)
 {
     strcpy(facts->cache, "cold");
-    if (plan->finish)
+    if (plan->finish || plan->linear.n_out > 0)
         return;
     facts->tile_q = plan->support.tile_q;
     facts->tile_kv = plan->support.tile_kv;

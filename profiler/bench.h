@@ -5,6 +5,7 @@
  */
 #ifndef HCP_BENCH_H
 #define HCP_BENCH_H
+#include "kernels/gemm.h"
 #include "kernels/registry.h"
 #include "profiler/device.h"
 
@@ -12,10 +13,12 @@
 struct hcp_bench_plan {
     int causal;
     int64_t q_len, kv_len;
-    int ready;         /* 0: this entry is free */
-    int finish;        /* hcp_finish_kind: the pass alone, or what `without` says */
-    hcp_finish job;    /* as hcp_attention issues it, but for the pointers */
-    int64_t job_bytes; /* one set of its fp32 data in the bench's state, O first */
+    int ready;             /* 0: this entry is free */
+    int finish;            /* hcp_finish_kind: the pass alone, or what `without` says */
+    int32_t seqs;          /* batch */
+    hcp_gemm_shape linear; /* n_out > 0: this product and no attention */
+    hcp_finish job;        /* as hcp_attention issues it, but for the pointers */
+    int64_t job_bytes;     /* one set of its fp32 data in the bench's state, O first */
     int64_t lse_at, lse_part_at;
     int64_t part_at; /* partial O in that set; -1: it has set_bytes of the pool */
     hcp_attn_problem problem;
@@ -27,7 +30,7 @@ struct hcp_bench_plan {
     int leave_out;
     int64_t set_bytes;  /* one set of Q, K, V in the pool */
     int64_t sets;       /* distinct sets the pool holds; runs go round them */
-    int64_t k_at, v_at; /* offsets in a set */
+    int64_t k_at, v_at; /* offsets in a set; of a product, k_at is W's */
     int by_graph;       /* the device's note how visits time it: 0 not chosen, 1, -1 no */
 };
 
@@ -37,7 +40,8 @@ struct hcp_bench {
     const hcp_runtime *runtime;
     hcp_device_ref device;
     hcp_registry *registry;
-    const hcp_provider *provider;
+    const hcp_provider *provider; /* NULL: gemm's products are timed */
+    hcp_gemm *gemm;
     hcp_attn_problem shape; /* with the lengths that the phase's kernel is chosen for */
     void *stream;
     int64_t cold_bytes; /* runs go round at least this much input */
@@ -97,6 +101,23 @@ int hcp_bench_plan_finish(struct hcp_bench *bench, struct hcp_bench_plan *plan,
 /* One pass on the next set. hcp_rc. */
 int hcp_bench_run_finish(struct hcp_bench *bench, const struct hcp_bench_plan *plan);
 
+/* ---- bench-linear.c ------------------------------------------------------- */
+
+/* The rest of hcp_bench_open for a config of linear layers: the stream and the library,
+ * which stands in the place of the provider in info. */
+int hcp_bench_open_linear(struct hcp_bench *bench, const struct hcp_device_config *config,
+                          struct hcp_device_info *info, struct hcp_err *err);
+/* Inputs and output of plan->linear, checked against a reference before anything is
+ * timed. */
+int hcp_bench_plan_linear(struct hcp_bench *bench, struct hcp_bench_plan *plan,
+                          struct hcp_err *err);
+/* One product on the next set. hcp_rc. */
+int hcp_bench_run_linear(struct hcp_bench *bench, const struct hcp_bench_plan *plan);
+
+/* ---- of all --------------------------------------------------------------- */
+
+/* Grows the output to want bytes. */
+int hcp_bench_grow_o(struct hcp_bench *bench, int64_t want, struct hcp_err *err);
 /* Fills tiles and configuration. */
 void hcp_bench_facts(const struct hcp_bench *bench, const struct hcp_bench_plan *plan,
                      struct hcp_cell_facts *facts);

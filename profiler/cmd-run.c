@@ -30,6 +30,14 @@ enum {
     OPT_EXHAUSTIVE,
     OPT_PRESET,
     OPT_TARGET,
+    OPT_BATCHES,
+    OPT_LINEAR,
+    OPT_MODEL,
+    OPT_HIDDEN,
+    OPT_FFN,
+    OPT_LAYERS,
+    OPT_MLP,
+    OPT_TOKENS,
     OPT_SEED
 };
 
@@ -65,6 +73,8 @@ static const struct argp_option options[] = {
      2},
     {"max-len", OPT_MAX_LEN, "N", 0,
      "Longest length of the lists not given (GPU 64K, CPU 2K)", 2},
+    {"batches", OPT_BATCHES, "LIST", 0,
+     "Every block with each of these batches, instead of --batch", 2},
     {"preset", OPT_PRESET, "NAME", 0,
      "quick, standard or thorough: lengths, repetitions and target of an adaptive sweep"
      " (standard)",
@@ -96,6 +106,18 @@ static const struct argp_option options[] = {
      "Skip the first 0.1 s after idle clocks (about a second a limit)", 4},
     {"seed", OPT_SEED, "N", 0, "Order of the cells (1)", 4},
     {"json", 'j', NULL, 0, "Report as JSON", 5},
+    {"linear", OPT_LINEAR, NULL, 0,
+     "Measure a layer's projections and MLP (cuBLAS, on a CPU OpenBLAS), no attention",
+     6},
+    {"model", OPT_MODEL, "NAME", 0,
+     "Heads and layer of a known model: llama-3-8b, qwen2.5-7b ... (see FILES)", 6},
+    {"hidden", OPT_HIDDEN, "N", 0, "Width of the layer's input and output", 6},
+    {"ffn", OPT_FFN, "N", 0, "Inner width of its MLP", 6},
+    {"layers", OPT_LAYERS, "N", 0, "Layers of the model (1)", 6},
+    {"mlp", OPT_MLP, "KIND", 0, "gated or plain: a gate beside the up projection (gated)",
+     6},
+    {"tokens", OPT_TOKENS, "LIST", 0,
+     "Token counts of linear layers (1 to --max-len, mostly powers of two)", 6},
     {0},
 };
 
@@ -196,6 +218,22 @@ static int set_option(int key, const char *arg, struct args *a, struct hcp_err *
         return hcp_parse_duration(arg, "--warm-up", &r->warmup_s, err);
     case OPT_SEED:
         return hcp_parse_int(arg, "--seed", 0, INT64_MAX, &r->seed, err);
+    case OPT_BATCHES:
+        return hcp_parse_batches(arg, &r->grid, err);
+    case OPT_LINEAR:
+        return r->linear = 1, HCP_OK;
+    case OPT_MODEL:
+        return r->model = arg, HCP_OK;
+    case OPT_HIDDEN:
+        return hcp_run_layer_option("--hidden", arg, r, err);
+    case OPT_FFN:
+        return hcp_run_layer_option("--ffn", arg, r, err);
+    case OPT_LAYERS:
+        return hcp_run_layer_option("--layers", arg, r, err);
+    case OPT_MLP:
+        return hcp_run_layer_option("--mlp", arg, r, err);
+    case OPT_TOKENS:
+        return hcp_grid_lens(arg, "--tokens", &r->tokens, &r->n_tokens, err);
     case OPT_PRESET:
         a->preset_given = 1;
         return parse_preset(arg, &r->preset, err);
@@ -238,8 +276,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (r->how == HCP_RUN_EXHAUSTIVE && r->target.median > 0)
             argp_error(state, "--target-error is for an adaptive sweep: leave out "
                               "--exhaustive");
-        if (r->how == HCP_RUN_DEFAULT && (a->preset_given || r->target.median > 0))
+        if (r->grid.n_batches > 1 && (r->how == HCP_RUN_ADAPTIVE || r->target.median > 0))
+            argp_error(state, "an adaptive sweep has one batch: give --batch, or leave "
+                              "out --adaptive and --target-error");
+        if (hcp_run_layer(r, &err) != HCP_OK)
+            argp_error(state, "%s", err.text);
+        if (r->how == HCP_RUN_DEFAULT && !r->linear && r->grid.n_batches <= 1 &&
+            (a->preset_given || r->target.median > 0))
             r->how = HCP_RUN_ADAPTIVE;
+        if (r->grid.n_batches == 1)
+            r->shape.batch = (int32_t)r->grid.batches[0];
         return 0;
     }
     if (key == ARGP_KEY_ARG)
@@ -265,24 +311,37 @@ static void print_cells(const struct hcp_sweep *run, hcp_table *table)
             hcp_table_cell(table, "%s", run->info.slug);
             hcp_table_cell(table, "%s",
                            *run->levels[i].limit ? run->levels[i].limit : "none");
-            hcp_table_cell(table, "%s",
-                           c->finish   ? hcp_finish_name(c->finish)
-                           : c->causal ? "causal"
-                                       : "full");
-            hcp_table_cell(table, "%lld", (long long)c->q_len);
-            hcp_table_cell(table, "%lld", (long long)c->kv_len);
+            if (run->options->linear) {
+                hcp_table_cell(table, "%lld", (long long)c->n_in);
+                hcp_table_cell(table, "%lld", (long long)c->n_out);
+                hcp_table_cell(table, "%lld", (long long)c->q_len);
+            } else {
+                hcp_table_cell(table, "%s",
+                               c->finish   ? hcp_finish_name(c->finish)
+                               : c->causal ? "causal"
+                                           : "full");
+                hcp_table_cell(table, "%lld", (long long)c->q_len);
+                hcp_table_cell(table, "%lld", (long long)c->kv_len);
+            }
             hcp_table_cell(table, "%.3g", hcp_run_predict_ms(run, &run->levels[i], c));
             hcp_table_cell(table, "%s", hcp_run_is_due(run, c) ? "next" : "candidate");
+            if (run->grid.n_batches > 1)
+                hcp_table_cell(table, "%d", (int)c->seqs);
         }
 }
 
-static hcp_table *dry_table(void)
+static hcp_table *dry_table(const struct hcp_run_options *o)
 {
-    static const char *const columns[] = {"device", "limit",       "mask", "q_len",
-                                          "kv_len", "expected_ms", "set"};
+    static const char *const blocks[] = {"device", "limit",       "mask", "q_len",
+                                         "kv_len", "expected_ms", "set"};
+    static const char *const products[] = {"device", "limit",       "n_in", "n_out",
+                                           "tokens", "expected_ms", "set"};
     hcp_table *table = hcp_table_new();
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        hcp_table_column(table, columns[i], i > 2 && i < 6);
+    for (int i = 0; i < 7; i++)
+        hcp_table_column(table, o->linear ? products[i] : blocks[i],
+                         i > (o->linear ? 1 : 2) && i < 6);
+    if (o->grid.n_batches > 1)
+        hcp_table_column(table, "batch", 1);
     return table;
 }
 
@@ -333,7 +392,12 @@ static void explain(const struct hcp_sweep *run)
                 "throttled (hardware or thermal); cool it and use --retry-failed, or "
                 "keep such samples with --allow-throttled\n",
                 throttled, throttled == 1 ? "" : "s");
-    if (failed > 0)
+    if (failed > 0 && run->options->linear)
+        fprintf(stderr,
+                "hcp-profile: %d products failed; the same command measures them again: "
+                "%s\n",
+                failed, finish_error);
+    else if (failed > 0)
         fprintf(stderr,
                 "hcp-profile: %d cells failed; 'hcp-profile show --failed' says why, "
                 "--retry-failed measures them again\n",
@@ -526,7 +590,7 @@ int cmd_run(int argc, char **argv)
     struct session session = {.args = &a, .deadline_s = INFINITY};
     if (!isnan(a.run.time_budget_s))
         session.deadline_s = hcp_now_s() + a.run.time_budget_s;
-    session.table = a.run.dry_run ? dry_table() : hcp_table_new();
+    session.table = a.run.dry_run ? dry_table(&a.run) : hcp_table_new();
     if (!a.run.dry_run)
         hcp_run_table_columns(session.table);
     session.list = a.run.json ? json_array() : NULL;
@@ -534,6 +598,7 @@ int cmd_run(int argc, char **argv)
     hcp_db_close(session.db);
     print(&session, rc);
     hcp_grid_free(&a.run.grid);
+    free(a.run.tokens);
     free(a.run.limits.limit);
     return hcp_cli_finish(rc);
 }

@@ -6,14 +6,19 @@
 #include "db/cli.h"
 #include "profiler/commands.h"
 #include "profiler/show-groups.h"
+#include "profiler/show-layers.h"
 #include "profiler/show-rows.h"
 #include "profiler/show-table.h"
+#include "profiler/sweep.h"
 
 struct args {
     const char *db;
     int json, cells, failed;
     int what; /* OPT_FINISH ..: other rows than cells */
     struct hcp_filter filter;
+    const char *model; /* of OPT_MODEL */
+    int64_t *tokens;
+    size_t n_tokens;
 };
 
 enum {
@@ -25,7 +30,9 @@ enum {
     OPT_TOPOLOGY,
     OPT_INTERFERENCE,
     OPT_DRIFT,
-    OPT_LINEAR
+    OPT_LINEAR,
+    OPT_MODEL,
+    OPT_TOKENS
 };
 
 static const struct argp_option options[] = {
@@ -43,6 +50,9 @@ static const struct argp_option options[] = {
     {"drift", OPT_DRIFT, NULL, 0, "First cells of sweeps, measured again at their ends",
      0},
     {"linear", OPT_LINEAR, NULL, 0, "GEMMs of linear layers", 0},
+    {"model", OPT_MODEL, "NAME", 0,
+     "Instead of --linear's rows: the time of this model's layer", 0},
+    {"tokens", OPT_TOKENS, "LIST", 0, "For these token counts (those measured)", 0},
     {"json", 'j', NULL, 0, "Print a JSON array", 0},
     {0},
 };
@@ -50,6 +60,7 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct args *a = state->input;
+    struct hcp_err err = {0};
 
     switch (key) {
     case 'd':
@@ -65,6 +76,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_CELLS:
         a->cells = 1;
         return 0;
+    case OPT_TOKENS:
+        if (hcp_grid_lens(arg, "--tokens", &a->tokens, &a->n_tokens, &err))
+            argp_error(state, "%s", err.text);
+        return 0;
+    case OPT_MODEL:
+        a->model = arg;
+        key = OPT_LINEAR;
+        /* fall through */
     case OPT_FINISH:
     case OPT_LINKS:
     case OPT_RINGS:
@@ -80,6 +99,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (a->what && a->failed)
             argp_error(state, "--failed is about cells; give it alone");
+        if (a->n_tokens && !a->model)
+            argp_error(state, "--tokens is for --model");
         return 0;
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->filter;
@@ -229,6 +250,7 @@ static void group_object(const struct show_group *g, json_t *array)
     json_object_set_new(o, "median_tflops", hcp_json_real(show_median_tflops(g)));
     json_object_set_new(o, "max_tflops", hcp_json_real(show_max_tflops(g)));
     json_object_set_new(o, "copy_gb_per_s", hcp_json_real(g->copy_gb_per_s));
+    json_object_set_new(o, "decode_gb_per_s", hcp_json_real(g->decode_gb_per_s));
     json_object_set_new(o, "origin", json_string(g->origin));
     json_object_set_new(o, "lut", model_json(&g->lut));
     json_object_set_new(o, "poly", model_json(&g->poly));
@@ -274,6 +296,7 @@ static void group_row(const struct show_group *g, hcp_table *t)
     show_real(t, 1, show_median_tflops(g));
     show_real(t, 1, show_max_tflops(g));
     show_real(t, 0, g->copy_gb_per_s);
+    show_real(t, 0, g->decode_gb_per_s);
     hcp_table_cell(t, "%s", show_origin(g->origin));
     model_cell(t, &g->lut);
     model_cell(t, &g->poly);
@@ -294,6 +317,7 @@ static int show_summary(hcp_db *db, const struct args *a, size_t *rows,
                                                  {"MED_TFLOP/S", 1},
                                                  {"MAX_TFLOP/S", 1},
                                                  {"COPY_GB/S", 1},
+                                                 {"DECODE_GB/S", 1},
                                                  {"ORIGIN", 0},
                                                  {"LUT_MEDIAN/P90_%", 1},
                                                  {"POLY_MEDIAN/P90_%", 1},
@@ -320,6 +344,16 @@ static int show_summary(hcp_db *db, const struct args *a, size_t *rows,
     return rc;
 }
 
+static int show_model(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
+{
+    struct hcp_layer layer;
+    int rc = hcp_layer_find(a->model, &layer, err);
+
+    return rc ? rc
+              : show_layers(db, &a->filter, &layer, a->tokens, a->n_tokens, a->json, rows,
+                            err);
+}
+
 static int show(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *err)
 {
     switch (a->what) {
@@ -336,7 +370,8 @@ static int show(hcp_db *db, const struct args *a, size_t *rows, struct hcp_err *
     case OPT_DRIFT:
         return show_drift(db, &a->filter, a->json, rows, err);
     case OPT_LINEAR:
-        return show_linear(db, &a->filter, a->json, rows, err);
+        return a->model ? show_model(db, a, rows, err)
+                        : show_linear(db, &a->filter, a->json, rows, err);
     }
     return a->cells || a->failed ? show_cells(db, a, rows, err)
                                  : show_summary(db, a, rows, err);
@@ -397,6 +432,7 @@ int cmd_show(int argc, char **argv)
                       hcp_db_path(db), source(&a),
                       a.what == OPT_RINGS ? "merge" : "import");
     hcp_db_close(db);
+    free(a.tokens);
     if (rc)
         hcp_cli_report(&err);
     return hcp_cli_finish(rc);

@@ -13,9 +13,14 @@
  *
  *   store_ms = (store_b*q + store_f) / speed, merge_ms = (merge_b*q + merge_f) / speed
  *
- * q being the rows themselves; both coefficients 0: it does not need that pass. From the
- * second measurement under a limit on it is slower by the part drift, and its SM clock,
- * clock MHz at first, lower by as much.
+ * q being the rows themselves; both coefficients 0: it does not need that pass. A batch
+ * of n takes n times the part that depends on lengths. The product of a linear layer:
+ *
+ *   time_ms = (linear_a*tokens*n_in*n_out + linear_w*n_in*n_out + linear_f) / speed
+ *
+ * with tokens rounded up to tile_q. From the second measurement under a limit on
+ * everything is slower by the part drift, and the SM clock, clock MHz at first, lower by
+ * as much.
  */
 #include "config.h"
 #include "profiler/device.h"
@@ -32,8 +37,9 @@ struct synthetic {
     double a, b, c, f, noise, drift, clock_mhz;
     int64_t measured; /* since it was opened */
     double store_b, store_f, merge_b, merge_f;
+    double linear_a, linear_w, linear_f;
     int64_t tile_q, tile_kv, sms, seed, samples, delay_ms, fail_q, waves;
-    int64_t blocks_of_tile; /* batch * heads: thread blocks of a tile of queries */
+    int32_t heads, batch;
     double speed;
     char limit[32];
 };
@@ -58,6 +64,9 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
         {"store_f", &m->store_f, NULL, 0, 1e6},
         {"merge_b", &m->merge_b, NULL, 0, 1e3},
         {"merge_f", &m->merge_f, NULL, 0, 1e6},
+        {"linear_a", &m->linear_a, NULL, 0, 1},
+        {"linear_w", &m->linear_w, NULL, 0, 1},
+        {"linear_f", &m->linear_f, NULL, 1e-6, 1e6},
         {"tile_q", NULL, &m->tile_q, 1, 65536},
         {"tile_kv", NULL, &m->tile_kv, 1, 65536},
         {"sms", NULL, &m->sms, 1, 4096},
@@ -95,7 +104,8 @@ static int set_field(struct synthetic *m, char *name, const char *key, const cha
     return hcp_fail(
         err, HCP_USAGE,
         "synthetic: unknown key '%s'; known: name a b c f noise drift clock seed samples "
-        "tile_q tile_kv sms waves delay fail_q store_b store_f merge_b merge_f (see "
+        "tile_q tile_kv sms waves delay fail_q store_b store_f merge_b merge_f "
+        "linear_a linear_w linear_f (see "
         "hcp-profile(1))",
         key);
 }
@@ -157,7 +167,8 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
         return hcp_fail(err, HCP_FAILED, "out of memory");
     m->a = 1e-9, m->b = 1e-6, m->c = 2e-7, m->f = 0.01;
     m->tile_q = 128, m->tile_kv = 64, m->sms = 132, m->seed = 1, m->samples = 10;
-    m->blocks_of_tile = (int64_t)config->batch * config->heads;
+    m->linear_a = 4e-12, m->linear_w = 5e-10, m->linear_f = 0.004;
+    m->heads = config->heads, m->batch = config->batch;
     struct hcp_device_info *info = &m->base.info;
     strcpy(info->slug, "synthetic");
     int rc = parse_spec(m, info->slug, strchr(config->spec, ':') + 1, err);
@@ -180,9 +191,12 @@ static int synthetic_open(const struct hcp_device_config *config, hcp_device **o
     snprintf(info->provider_version, sizeof info->provider_version,
              "a%.4g b%.4g c%.4g %c%.4g", m->a, m->b, m->c, m->waves ? 'w' : 'f', m->f);
     info->drifts = m->drift != 0 || m->clock_mhz > 0; /* else a cell is what it was */
-    if (m->store_b > 0 || m->store_f > 0)
+    if (config->linear)
+        snprintf(info->provider_version, sizeof info->provider_version,
+                 "a%.4g w%.4g f%.4g", m->linear_a, m->linear_w, m->linear_f);
+    else if (m->store_b > 0 || m->store_f > 0)
         info->finishes |= 1u << HCP_FINISH_STORE;
-    if (m->merge_b > 0 || m->merge_f > 0)
+    if (!config->linear && (m->merge_b > 0 || m->merge_f > 0))
         info->finishes |= 1u << HCP_FINISH_MERGE;
     *out = &m->base;
     return HCP_OK;
@@ -230,15 +244,24 @@ static int64_t round_up(int64_t n, int64_t tile)
 static double block_ms(const struct synthetic *m, const struct hcp_cell_request *cell)
 {
     int causal = strcmp(cell->mask, "causal") == 0;
+    int64_t seqs = cell->seqs > 0 ? cell->seqs : m->batch;
     int64_t q = round_up(cell->q_len, m->tile_q), kv = round_up(cell->kv_len, m->tile_kv);
     int64_t area =
         hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q, kv, kv - q);
     double whole = 1; /* waves for each that is full */
     if (m->waves && !causal) {
-        int64_t blocks = q / m->tile_q * m->blocks_of_tile, sms = m->base.info.sm_seen;
+        int64_t blocks = q / m->tile_q * m->heads * seqs, sms = m->base.info.sm_seen;
         whole = (double)round_up(blocks, sms) / (double)blocks;
     }
-    return (m->a * whole * (double)area + m->b * (double)q + m->c * (double)kv + m->f) /
+    double lengths = m->a * whole * (double)area + m->b * (double)q + m->c * (double)kv;
+    return (lengths * (double)seqs + m->f) / m->speed;
+}
+
+static double linear_ms(const struct synthetic *m, const struct hcp_cell_request *cell)
+{
+    double weights = (double)cell->n_in * (double)cell->n_out;
+    double tokens = (double)round_up(cell->q_len, m->tile_q);
+    return (m->linear_a * tokens * weights + m->linear_w * weights + m->linear_f) /
            m->speed;
 }
 
@@ -256,7 +279,9 @@ static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cel
 {
     struct synthetic *m = (struct synthetic *)device;
     double slower = m->measured++ > 0 ? 1 + m->drift : 1;
-    double ms = slower * (cell->finish ? finish_ms(m, cell) : block_ms(m, cell));
+    double ms = slower * (cell->finish      ? finish_ms(m, cell)
+                          : cell->n_out > 0 ? linear_ms(m, cell)
+                                            : block_ms(m, cell));
     uint64_t kind =
         cell->finish ? (uint64_t)cell->finish + 1 : strcmp(cell->mask, "causal") == 0;
 
@@ -269,6 +294,10 @@ static int synthetic_time(hcp_device *device, const struct hcp_cell_request *cel
     for (const char *c = m->limit; *c; c++)
         h = mix(h ^ (unsigned char)*c);
     h = mix(mix(mix(h ^ (uint64_t)cell->q_len) ^ (uint64_t)cell->kv_len) ^ kind);
+    if (cell->n_out > 0)
+        h = mix(mix(h ^ (uint64_t)cell->n_in) ^ (uint64_t)cell->n_out);
+    if (cell->seqs > 1)
+        h = mix(h ^ (uint64_t)cell->seqs);
     for (int i = 0; i < facts->n; i++)
         (*samples)[i] = m->noise > 0 ? ms * exp(m->noise * normal(h + (uint64_t)i)) : ms;
     facts->tile_q = m->tile_q;

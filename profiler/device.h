@@ -24,6 +24,7 @@ struct hcp_device_config {
     int32_t batch, heads, kv_heads, head_dim;
     int32_t allow_throttled; /* keep samples taken under thermal or hardware slowdown */
     int32_t no_cupti;
+    int32_t linear;                   /* products of linear layers instead of attention */
     char device_uuid[64];             /* cuda: which GPU, "" = by the ordinal in spec */
     int32_t sm_count;                 /* cuda under a limit: SMs of the whole device */
     char mps_pipe[108], mps_log[108]; /* directories of the daemon; "" = no MPS */
@@ -48,10 +49,13 @@ struct hcp_device_info {
     char note[256];
 };
 
-/* One cell to be timed: a block, or a finish pass over q_len rows. */
+/* One cell to be timed: a block, a finish pass over q_len rows, or (n_out > 0) the
+ * product of a linear layer for q_len tokens. */
 struct hcp_cell_request {
     char mask[8];
     int64_t q_len, kv_len;
+    int64_t n_in, n_out;
+    int32_t seqs;     /* batch of the cell; 0: the config's */
     int32_t finish;   /* hcp_finish_kind */
     int32_t boosted;  /* also measure the first runs after idle clocks */
     double expect_ms; /* upper guess at one run; 0 unknown */

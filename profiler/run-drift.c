@@ -18,7 +18,7 @@ void hcp_run_drift_note(struct hcp_level *level, const struct hcp_sweep_cell *ce
                         const struct hcp_cell_facts *facts)
 {
     struct hcp_drift *d = &level->drift;
-    if (cell->finish)
+    if (cell->finish || cell->n_out > 0) /* a drift row is about a block */
         return;
     if (d->cell) {
         d->others++;
@@ -79,6 +79,7 @@ static int store(struct hcp_sweep *run, const struct hcp_level *level,
     struct hcp_drift_row row;
     hcp_drift_row_init(&row);
     row.key = run->key;
+    row.key.batch = d->cell->seqs;
     strcpy(row.key.limit, level->limit);
     strcpy(row.mask, d->cell->causal ? "causal" : "full");
     row.q_len = d->cell->q_len;

@@ -16,7 +16,7 @@ static double predict_finish_ms(const struct hcp_sweep *run,
     const struct hcp_key *k = &run->key;
     double per_row = cell->finish == HCP_FINISH_MERGE ? 12 : 8;
     double bytes =
-        per_row * (double)cell->q_len * k->batch * k->heads * (double)k->head_dim;
+        per_row * (double)cell->q_len * cell->seqs * k->heads * (double)k->head_dim;
     return 1e-6 * bytes / (run->guess_gb_per_s * level->fraction);
 }
 
@@ -25,7 +25,7 @@ double hcp_run_predict_ms(const struct hcp_sweep *run, const struct hcp_level *l
 {
     if (cell->finish)
         return predict_finish_ms(run, level, cell);
-    double area = hcp_cell_area(cell->causal, cell->q_len, cell->kv_len);
+    double area = hcp_cell_work(cell);
     /* The measured level closest in size, scaled by what the limits' names say. */
     const struct hcp_level *near = NULL;
     for (size_t i = 0; i < run->n_levels; i++) {
@@ -103,7 +103,7 @@ static struct hcp_sweep_cell *scout(const struct hcp_sweep *run, struct hcp_leve
         const struct hcp_sweep_cell *c = &level->cells[i];
         if (c->finish)
             continue;
-        double area = hcp_cell_area(c->causal, c->q_len, c->kv_len);
+        double area = hcp_cell_work(c);
         lo = fmin(lo, area);
         hi = fmax(hi, area);
     }
@@ -111,8 +111,7 @@ static struct hcp_sweep_cell *scout(const struct hcp_sweep *run, struct hcp_leve
         struct hcp_sweep_cell *c = &level->cells[i];
         if (c->finish || !hcp_run_is_due(run, c))
             continue;
-        double off =
-            fabs(log(hcp_cell_area(c->causal, c->q_len, c->kv_len) / sqrt(lo * hi)));
+        double off = fabs(log(hcp_cell_work(c) / sqrt(lo * hi)));
         if (off < best_off) {
             best_off = off;
             best = c;
@@ -145,7 +144,7 @@ size_t hcp_run_choose(const struct hcp_sweep *run, struct hcp_level *level,
                 chunk[n++] = c;
                 end += cost;
             }
-            double area = c->finish ? 0 : hcp_cell_area(c->causal, c->q_len, c->kv_len);
+            double area = c->finish ? 0 : hcp_cell_work(c);
             if (area < smallest_area) {
                 smallest_area = area;
                 smallest = c;

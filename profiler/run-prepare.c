@@ -208,7 +208,8 @@ static int recorded_grid(struct hcp_sweep *run, struct hcp_err *err)
                 continue;
             struct hcp_sweep_cell c = {.causal = strcmp(cells[i].mask, "causal") == 0,
                                        .q_len = cells[i].q_len,
-                                       .kv_len = cells[i].kv_len};
+                                       .kv_len = cells[i].kv_len,
+                                       .seqs = cells[i].key.batch};
             int twice = 0;
             for (size_t k = 0; k < level->n; k++)
                 twice |= level->cells[k].causal == c.causal &&
@@ -265,6 +266,11 @@ static int make_grid(struct hcp_sweep *run, const struct preset *preset,
     if (o->causal_given)
         bad =
             bad || copy_lens(&g->causal, &g->n_causal, o->grid.causal, o->grid.n_causal);
+    int64_t batch = o->shape.batch;
+    bad = bad ||
+          (o->grid.n_batches > 0
+               ? copy_lens(&g->batches, &g->n_batches, o->grid.batches, o->grid.n_batches)
+               : copy_lens(&g->batches, &g->n_batches, &batch, 1));
     if (bad)
         return hcp_fail(err, HCP_FAILED, "out of memory");
     if (g->n_q * g->n_kv + g->n_causal == 0)
@@ -298,8 +304,10 @@ static void choose_how(struct hcp_sweep *run)
                                                 [HCP_PRESET_THOROUGH] = {0.01, 0.025}};
     const struct hcp_run_options *o = run->options;
     int named = o->q_given || o->kv_given || o->causal_given;
-    run->adaptive = o->how == HCP_RUN_ADAPTIVE ||
-                    (o->how == HCP_RUN_DEFAULT && run->ops->in_worker && !named);
+    run->adaptive =
+        o->how == HCP_RUN_ADAPTIVE || (o->how == HCP_RUN_DEFAULT && run->ops->in_worker &&
+                                       !named && o->grid.n_batches <= 1);
+    run->adaptive = run->adaptive && !o->linear;
     run->target = o->target.median > 0 ? o->target : targets[o->preset];
     if (o->preset == HCP_PRESET_QUICK)
         run->cost.visits = 1;
@@ -324,7 +332,8 @@ static void guess(struct hcp_sweep *run)
 {
     const struct preset *preset = preset_of(run->ops->kind);
     const struct hcp_device_config *c = &run->config;
-    double flops = hcp_attention_flops(1, c->batch, c->heads, c->head_dim);
+    double flops =
+        run->options->linear ? 2 : hcp_attention_flops(1, 1, c->heads, c->head_dim);
     run->guess_gb_per_s = preset->guess_gb_per_s;
     for (size_t i = 0; i < run->n_levels; i++)
         hcp_estimate_init(&run->levels[i].estimate, preset->guess_ms,
@@ -390,6 +399,15 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     config->head_dim = shape->head_dim;
     config->allow_throttled = options->allow_throttled;
     config->no_cupti = options->no_cupti;
+    config->linear = options->linear;
+    if (options->linear && run->ops == &hcp_device_recorded_ops)
+        return hcp_fail(err, HCP_USAGE,
+                        "--linear measures; the linear rows of a recorded machine come "
+                        "with 'hcp-profile import'");
+    if (options->grid.n_batches > 1 && run->ops == &hcp_device_recorded_ops)
+        return hcp_fail(
+            err, HCP_USAGE,
+            "--batches: a recorded machine is replayed one --batch at a time");
     if (gpu)
         strcpy(config->device_uuid, gpu->uuid);
     /* Limits that are wrong whatever the device says come before it is touched. */
@@ -420,7 +438,7 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     run->deadline_s = INFINITY;
     choose_how(run);
     rc = add_levels(run, preset, err);
-    if (rc == HCP_OK)
+    if (rc == HCP_OK && !options->linear)
         rc = make_grid(run, preset, err);
     if (rc == HCP_OK && run->ops == &hcp_device_recorded_ops && !options->q_given &&
         !options->kv_given && !options->causal_given)
@@ -428,7 +446,8 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
     if (rc == HCP_OK && run->n_levels == 0)
         rc = add_level(run, "", err);
     if (rc == HCP_OK)
-        rc = fill_levels(run, err);
+        rc = options->linear ? hcp_run_linear_cells(run, preset->max_len, err)
+                             : fill_levels(run, err);
     if (rc == HCP_OK)
         rc = add_finishes(run, err);
     if (rc == HCP_OK)

@@ -37,6 +37,7 @@ struct resume {
     struct hcp_sweep *run;
     struct hcp_level *level; /* of the filter */
     int64_t best_id;         /* newest row of a run that can be continued */
+    char best_at[24];        /* of linear rows */
 };
 
 /* Rows of another machine, kernel version or kind are none of ours. */
@@ -53,7 +54,7 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
     for (size_t i = 0; i < r->level->n; i++) {
         struct hcp_sweep_cell *cell = &r->level->cells[i];
         if (cell->causal != causal || cell->q_len != c->q_len ||
-            cell->kv_len != c->kv_len)
+            cell->kv_len != c->kv_len || cell->seqs != c->key.batch || cell->finish)
             continue;
         if (ok) {
             cell->state = HCP_CELL_KEPT;
@@ -65,9 +66,10 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
     }
     if (ok && c->sm_seen > 0)
         r->level->sm_seen = c->sm_seen;
+    struct hcp_sweep_cell stored = {
+        .causal = causal, .q_len = c->q_len, .kv_len = c->kv_len, .seqs = c->key.batch};
     if (ok)
-        hcp_estimate_add(&r->level->estimate, hcp_cell_area(causal, c->q_len, c->kv_len),
-                         c->time_ms);
+        hcp_estimate_add(&r->level->estimate, hcp_cell_work(&stored), c->time_ms);
     if (c->id > r->best_id && strcmp(c->host, r->run->host) == 0 &&
         strcmp(c->driver, info->driver) == 0 &&
         strcmp(c->cuda_version, info->cuda_version) == 0 &&
@@ -90,10 +92,45 @@ static int visit_finish(const struct hcp_finish_row *row, void *ctx)
         return 0;
     for (size_t i = 0; i < r->level->n; i++) {
         struct hcp_sweep_cell *cell = &r->level->cells[i];
-        if (cell->finish && cell->q_len == row->q_len &&
+        if (cell->finish && cell->q_len == row->q_len && cell->seqs == row->key.batch &&
             strcmp(hcp_finish_name(cell->finish), row->kind) == 0)
             cell->state = HCP_CELL_KEPT;
     }
+    return 0;
+}
+
+/* Of this library and version only: another one chooses other kernels. */
+static int visit_linear(const struct hcp_linear_row *row, void *ctx)
+{
+    struct resume *r = ctx;
+    const struct hcp_device_info *info = &r->run->info;
+    if (strcmp(row->device_uuid, info->uuid) != 0 ||
+        strcmp(row->from.origin, info->origin) != 0 ||
+        strcmp(row->library, info->provider) != 0 ||
+        strcmp(row->library_version, info->provider_version) != 0 ||
+        strcmp(row->dtype, r->run->key.dtype) != 0)
+        return 0;
+    for (size_t i = 0; i < r->level->n; i++) {
+        struct hcp_sweep_cell *cell = &r->level->cells[i];
+        if (cell->q_len == row->tokens && cell->n_in == row->n_in &&
+            cell->n_out == row->n_out) {
+            cell->state = HCP_CELL_KEPT;
+            cell->ms = row->time_ms;
+        }
+    }
+    if (row->sm_seen > 0)
+        r->level->sm_seen = row->sm_seen;
+    if (strcmp(row->from.measured_at, r->best_at) > 0 &&
+        strcmp(row->from.host, r->run->host) == 0 &&
+        strcmp(row->from.driver, info->driver) == 0 &&
+        strcmp(row->from.cuda_version, info->cuda_version) == 0 &&
+        strcmp(row->from.tool_version, PACKAGE_VERSION) == 0) {
+        strcpy(r->best_at, row->from.measured_at);
+        strcpy(r->run->run_uid, row->from.run_uid);
+    }
+    struct hcp_sweep_cell stored = {
+        .q_len = row->tokens, .n_in = row->n_in, .n_out = row->n_out};
+    hcp_estimate_add(&r->level->estimate, hcp_cell_work(&stored), row->time_ms);
     return 0;
 }
 
@@ -115,11 +152,15 @@ int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err)
                                     .provider = k->provider,
                                     .dtype = k->dtype,
                                     .phase = k->phase,
-                                    .batch = k->batch,
+                                    .batch = run->grid.n_batches > 1 ? 0 : k->batch,
                                     .heads = k->heads,
                                     .kv_heads = k->kv_heads,
                                     .head_dim = k->head_dim};
-        int rc = hcp_db_each_cell(run->db, &filter, 0, visit_stored, &r, err);
+        struct hcp_filter products = {
+            .device = k->device, .limit = r.level->limit, .limit_set = 1};
+        int rc = run->options->linear
+                     ? hcp_db_each_linear(run->db, &products, visit_linear, &r, err)
+                     : hcp_db_each_cell(run->db, &filter, 0, visit_stored, &r, err);
         if (rc == HCP_OK && run->info.finishes)
             rc = hcp_db_each_finish(run->db, &filter, visit_finish, &r, err);
         if (rc != HCP_OK)
@@ -139,7 +180,7 @@ static void note_order(const struct hcp_level *level, const struct hcp_sweep_cel
     for (size_t i = 0; i < level->n; i++) {
         const struct hcp_sweep_cell *o = &level->cells[i];
         if (o->state != HCP_CELL_OK || o->finish || o->causal != cell->causal ||
-            o->ci_hi_ms <= 0)
+            o->seqs != cell->seqs || o->ci_hi_ms <= 0)
             continue;
         int smaller = o->q_len <= cell->q_len && o->kv_len <= cell->kv_len;
         int larger = o->q_len >= cell->q_len && o->kv_len >= cell->kv_len;
@@ -201,13 +242,13 @@ static void note_warm_up(const struct hcp_sweep *run, struct hcp_cell *row)
                  1e3 * run->cost.warmup_s);
 }
 
-/* One transaction a row: a cell, or a finish pass (cell NULL). Rows that took no time to
- * get, replayed or computed, share one for up to 0.2 s: a disk takes longer. *state: how
+/* One transaction a row, of one kind (the others NULL). Rows that took no time to get,
+ * replayed or computed, share one for up to 0.2 s: a disk takes longer. *state: how
  * the row's cell stands now. Another sweep that continues the same run may have stored it
  * meanwhile: then that one stays. */
 static int put(struct hcp_sweep *run, const struct hcp_cell *cell,
-               const struct hcp_finish_row *finish, enum hcp_cell_state *state,
-               struct hcp_err *err)
+               const struct hcp_finish_row *finish, const struct hcp_linear_row *linear,
+               enum hcp_cell_state *state, struct hcp_err *err)
 {
     int rc = HCP_OK;
     enum hcp_db_outcome outcome = HCP_DB_STORED;
@@ -217,8 +258,9 @@ static int put(struct hcp_sweep *run, const struct hcp_cell *cell,
         run->batch_began_s = rc == HCP_OK ? hcp_now_s() : 0;
     }
     if (rc == HCP_OK)
-        rc = cell ? hcp_db_add_cell(run->db, cell, &outcome, err)
-                  : hcp_db_add_finish(run->db, finish, &outcome, err);
+        rc = cell     ? hcp_db_add_cell(run->db, cell, &outcome, err)
+             : finish ? hcp_db_add_finish(run->db, finish, &outcome, err)
+                      : hcp_db_add_linear(run->db, linear, &outcome, err);
     hcp_waiting_end();
     if (rc == HCP_OK)
         *state = outcome == HCP_DB_CONFLICT || outcome == HCP_DB_SUPERSEDED
@@ -242,6 +284,18 @@ int hcp_run_flush(struct hcp_sweep *run, struct hcp_err *err)
     return rc;
 }
 
+static void fill_provenance(const struct hcp_sweep *run, struct hcp_provenance *from)
+{
+    const struct hcp_device_info *info = &run->info;
+    strcpy(from->origin, info->origin);
+    strcpy(from->run_uid, run->run_uid);
+    strcpy(from->host, run->host);
+    strcpy(from->driver, info->driver);
+    strcpy(from->cuda_version, info->cuda_version);
+    strcpy(from->tool_version, PACKAGE_VERSION);
+    hcp_run_now(from->measured_at);
+}
+
 static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
                         struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
                         double *samples, const char *error, struct hcp_err *err)
@@ -254,6 +308,7 @@ static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
     if (!error && (!facts || hcp_stats_summary(samples, facts->n, &stats) != 0))
         error = "a sample is not a number";
     row.key = run->key;
+    row.key.batch = cell->seqs;
     strcpy(row.key.limit, level->limit);
     strcpy(row.kind, hcp_finish_name(cell->finish));
     row.q_len = cell->q_len;
@@ -265,13 +320,7 @@ static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
     row.sm_seen = level->sm_seen > 0 ? level->sm_seen : row.sm_seen;
     strcpy(row.device_uuid, info->uuid);
     strcpy(row.device_name, info->name);
-    strcpy(row.from.origin, info->origin);
-    strcpy(row.from.run_uid, run->run_uid);
-    strcpy(row.from.host, run->host);
-    strcpy(row.from.driver, info->driver);
-    strcpy(row.from.cuda_version, info->cuda_version);
-    strcpy(row.from.tool_version, PACKAGE_VERSION);
-    hcp_run_now(row.from.measured_at);
+    fill_provenance(run, &row.from);
     if (!error && hcp_finish_row_validate(&row, &why) != HCP_OK)
         error = why.text;
     if (error) {
@@ -280,7 +329,53 @@ static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
         run->failed = 1;
         return HCP_OK;
     }
-    return put(run, NULL, &row, &cell->state, err);
+    return put(run, NULL, &row, NULL, &cell->state, err);
+}
+
+static int store_linear(struct hcp_sweep *run, struct hcp_level *level,
+                        struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
+                        const double *samples, const char *error, struct hcp_err *err)
+{
+    const struct hcp_device_info *info = &run->info;
+    struct hcp_stats stats = {0};
+    struct hcp_linear_row row;
+    struct hcp_err why;
+    hcp_linear_row_init(&row);
+    if (!error && (!facts || hcp_stats_summary(samples, facts->n, &stats) != 0))
+        error = "a sample is not a number";
+    strcpy(row.device, run->key.device);
+    strcpy(row.limit, level->limit);
+    strcpy(row.library, info->provider);
+    strcpy(row.library_version, info->provider_version);
+    strcpy(row.dtype, run->key.dtype);
+    row.tokens = cell->q_len;
+    row.n_in = cell->n_in;
+    row.n_out = cell->n_out;
+    row.time_ms = stats.median;
+    row.p25_ms = stats.p25;
+    row.p75_ms = stats.p75;
+    row.samples = stats.n;
+    if (facts)
+        row.sm_clock_mhz = facts->sm_clock_mhz;
+    row.sm_count = info->sm_count > 0 ? info->sm_count : row.sm_count;
+    row.sm_seen = level->sm_seen > 0 ? level->sm_seen : row.sm_seen;
+    strcpy(row.device_uuid, info->uuid);
+    strcpy(row.device_name, info->name);
+    fill_provenance(run, &row.from);
+    if (!error && hcp_linear_row_validate(&row, &why) != HCP_OK)
+        error = why.text;
+    if (error) {
+        snprintf(level->finish_error, sizeof level->finish_error, "%s", error);
+        cell->state = HCP_CELL_BAD;
+        run->failed = 1;
+        return HCP_OK;
+    }
+    int rc = put(run, NULL, NULL, &row, &cell->state, err);
+    if (rc != HCP_OK)
+        return rc;
+    cell->ms = stats.median;
+    hcp_estimate_add(&level->estimate, hcp_cell_work(cell), stats.median);
+    return HCP_OK;
 }
 
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
@@ -289,11 +384,14 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
 {
     if (cell->finish)
         return store_finish(run, level, cell, facts, samples, error, err);
+    if (cell->n_out > 0)
+        return store_linear(run, level, cell, facts, samples, error, err);
     const struct hcp_device_info *info = &run->info;
     struct hcp_stats stats = {0};
     struct hcp_cell row;
     hcp_cell_init(&row);
     row.key = run->key;
+    row.key.batch = cell->seqs;
     strcpy(row.key.limit, level->limit);
     strcpy(row.mask, cell->causal ? "causal" : "full");
     row.q_len = cell->q_len;
@@ -332,7 +430,7 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
         note_warm_up(run, &row);
         note_order(level, cell, &row);
     }
-    int rc = put(run, &row, NULL, &cell->state, err);
+    int rc = put(run, &row, NULL, NULL, &cell->state, err);
     if (rc != HCP_OK)
         return rc;
     int failed = cell->state == HCP_CELL_BAD;
@@ -348,9 +446,7 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
         cell->ms = stats.median;
         cell->tile_q = row.tile_q > 0 ? row.tile_q : 0;
         cell->tile_kv = row.tile_kv > 0 ? row.tile_kv : 0;
-        hcp_estimate_add(&level->estimate,
-                         hcp_cell_area(cell->causal, cell->q_len, cell->kv_len),
-                         stats.median);
+        hcp_estimate_add(&level->estimate, hcp_cell_work(cell), stats.median);
     }
     return HCP_OK;
 }

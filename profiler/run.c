@@ -97,6 +97,9 @@ void hcp_run_request(const struct hcp_sweep *run, const struct hcp_sweep_cell *c
     *request = (struct hcp_cell_request){.q_len = cell->q_len,
                                          .kv_len = cell->kv_len,
                                          .finish = (int32_t)cell->finish,
+                                         .n_in = cell->n_in,
+                                         .n_out = cell->n_out,
+                                         .seqs = cell->seqs,
                                          .expect_ms = expect_ms};
     strcpy(request->mask, cell->causal ? "causal" : "full");
     hcp_measure_defaults(&request->rule);
@@ -186,6 +189,13 @@ static void show_progress(struct hcp_sweep *run, const struct hcp_level *level,
     if (cell->finish)
         snprintf(what, sizeof what, "%s finish %s q %lld", level->limit,
                  hcp_finish_name(cell->finish), (long long)cell->q_len);
+    if (cell->n_out > 0)
+        snprintf(what, sizeof what, "%s linear %lld to %lld, %lld tokens", level->limit,
+                 (long long)cell->n_in, (long long)cell->n_out, (long long)cell->q_len);
+    if (run->grid.n_batches > 1) {
+        size_t n = strlen(what);
+        snprintf(what + n, sizeof what - n, " x %d", (int)cell->seqs);
+    }
     for (size_t l = 0; l < run->n_levels; l++)
         for (size_t c = 0; c < run->levels[l].n; c++) {
             const struct hcp_sweep_cell *one = &run->levels[l].cells[c];
@@ -221,18 +231,20 @@ static int replace_device(struct hcp_sweep *run, struct hcp_level *level,
                     last, why.text);
 }
 
-/* The largest block that the level may come to: there boosted speed is measured too. */
+/* The largest block that the level may come to: there boosted speed is measured too.
+ * Rows of products do not keep one. */
 static int is_largest(const struct hcp_level *level, const struct hcp_sweep_cell *cell)
 {
-    double area = hcp_cell_area(cell->causal, cell->q_len, cell->kv_len);
-    for (size_t i = 0; i < level->n && !cell->finish; i++) {
+    double work = hcp_cell_work(cell);
+    if (cell->finish || cell->n_out > 0)
+        return 0;
+    for (size_t i = 0; i < level->n; i++) {
         const struct hcp_sweep_cell *o = &level->cells[i];
         if (!o->finish && o->state != HCP_CELL_SLOW && o->state != HCP_CELL_NO_TIME &&
-            o->state != HCP_CELL_MISSING &&
-            hcp_cell_area(o->causal, o->q_len, o->kv_len) > area)
+            o->state != HCP_CELL_MISSING && hcp_cell_work(o) > work)
             return 0;
     }
-    return !cell->finish;
+    return 1;
 }
 
 /* One visit of a cell; stores it if it is the last one, or has failed. */

@@ -5,6 +5,7 @@
 #ifndef HCP_RUN_H
 #define HCP_RUN_H
 #include "db/cli.h"
+#include "db/layer.h"
 #include "profiler/device.h"
 #include "profiler/limiter.h"
 #include "profiler/predict.h"
@@ -37,7 +38,13 @@ struct hcp_run_options {
     int levels_only;      /* limits hold bare levels: their kind is the device's */
     struct hcp_grid grid; /* empty parts: the device's preset */
     int q_given, kv_given, causal_given;
-    int64_t max_len; /* 0: the device's preset */
+    int64_t max_len;            /* 0: the device's preset */
+    int linear;                 /* products of a layer of this shape instead of blocks */
+    struct hcp_layer layer;     /* name may be "" */
+    const char *model;          /* its name on the command line; NULL none */
+    int layer_parts, plain_mlp; /* some of its shape was given; --mlp plain */
+    int64_t *tokens;            /* of linear layers; n 0: the preset */
+    size_t n_tokens;
     int64_t seed;
     double max_cell_s, time_budget_s; /* NaN: preset; INFINITY: none */
     double warmup_s;                  /* NaN: preset */
@@ -87,7 +94,7 @@ struct hcp_level {
     int32_t sm_seen;
     double wall_s;
     char error[1024];        /* the level could not be measured; "" */
-    char finish_error[1024]; /* why a finish pass could not be measured; "" */
+    char finish_error[1024]; /* why a finish pass or product could not be; "" */
 };
 
 struct hcp_sweep {
@@ -141,6 +148,19 @@ void hcp_run_close_whole(struct hcp_sweep *run);
 /* Opens the whole device with this kernel instead, and forgets what is known of the
  * cells; hcp_run_resume comes next. On failure run stays as it was. */
 int hcp_run_use_kernel(struct hcp_sweep *run, const char *name, struct hcp_err *err);
+
+/* ---- run-linear.c --------------------------------------------------------- */
+
+/* Takes --hidden, --ffn, --layers or --mlp. */
+int hcp_run_layer_option(const char *name, const char *arg, struct hcp_run_options *o,
+                         struct hcp_err *err);
+/* After all options: the shape of --model into that of attention, and the layer of
+ * --linear from both; refuses what does not go together. */
+int hcp_run_layer(struct hcp_run_options *o, struct hcp_err *err);
+/* "1,8,64" into grid->batches. */
+int hcp_parse_batches(const char *text, struct hcp_grid *grid, struct hcp_err *err);
+/* The products of the layer as cells of every level; max_len: of the device's preset. */
+int hcp_run_linear_cells(struct hcp_sweep *run, int64_t max_len, struct hcp_err *err);
 
 /* ---- run-plan.c: what next, and how long -------------------------------- */
 
@@ -204,8 +224,8 @@ void hcp_run_request(const struct hcp_sweep *run, const struct hcp_sweep_cell *c
 int hcp_run_resume(struct hcp_sweep *run, hcp_db *db, struct hcp_err *err);
 /* Stores the row of a finished cell from facts and samples, or of a failed one when
  * error is set (then facts and samples may be NULL), and sets the cell's state. Of a
- * failed one facts give the stop reason and the clocks. A finish
- * pass that failed has no row: the same command measures it again. */
+ * failed one facts give the stop reason and the clocks. A finish pass or a product that
+ * failed has no row: the same command measures it again. */
 int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
                   struct hcp_sweep_cell *cell, const struct hcp_cell_facts *facts,
                   double *samples, const char *error, struct hcp_err *err);

@@ -24,9 +24,22 @@ static struct show_group *new_group(struct collector *c, const struct hcp_cell *
     g->key = cell->key;
     g->q_min = g->kv_min = INT64_MAX;
     g->sms = cell->sm_seen;
-    g->copy_gb_per_s = NAN;
+    g->copy_gb_per_s = g->decode_gb_per_s = NAN;
     memcpy(g->origin, cell->origin, sizeof g->origin);
     return g;
+}
+
+/* Each sequence's keys and values are read once, whatever the number of its query heads;
+ * queries and output are nothing beside them. */
+static double decode_gb_per_s(const struct hcp_cell *cell)
+{
+    const struct hcp_key *k = &cell->key;
+    double element = strcmp(k->dtype, "fp32") ? 2 : 4;
+
+    if (strcmp(k->phase, "decode"))
+        return NAN;
+    return 1e-6 * 2 * element * k->batch * k->kv_heads * k->head_dim *
+           (double)cell->kv_len / cell->time_ms;
 }
 
 static int add_ok(struct show_group *g, const struct hcp_cell *cell)
@@ -38,6 +51,7 @@ static int add_ok(struct show_group *g, const struct hcp_cell *cell)
         g->tflops = grown;
     }
     g->tflops[g->ok++] = hcp_cell_tflops(cell);
+    g->decode_gb_per_s = fmax(g->decode_gb_per_s, decode_gb_per_s(cell));
     g->q_min = cell->q_len < g->q_min ? cell->q_len : g->q_min;
     g->q_max = cell->q_len > g->q_max ? cell->q_len : g->q_max;
     g->kv_min = cell->kv_len < g->kv_min ? cell->kv_len : g->kv_min;

@@ -17,7 +17,10 @@ struct show_group {
     int64_t q_min, q_max, kv_min, kv_max; /* of ok cells; min > max if there are none */
     int32_t sms;          /* seen under the limit; -1 unknown or different */
     double copy_gb_per_s; /* of the largest copy under this limit; NaN if none */
-    char origin[12];      /* "mixed" when cells differ */
+    /* Keys and values that a decode step reads over its time, of the fastest cell; NaN
+     * for prefill. */
+    double decode_gb_per_s;
+    char origin[12]; /* "mixed" when cells differ */
     struct show_model lut, poly;
     double *tflops; /* of the ok cells, ascending */
 };

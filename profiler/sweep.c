@@ -89,6 +89,7 @@ void hcp_grid_free(struct hcp_grid *grid)
     free(grid->q);
     free(grid->kv);
     free(grid->causal);
+    free(grid->batches);
     *grid = (struct hcp_grid){0};
 }
 
@@ -121,12 +122,15 @@ static int is_coarse(size_t i, size_t n)
 int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
                     struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err)
 {
-    size_t total = grid->n_q * grid->n_kv + grid->n_causal, coarse = 0, fine = total;
+    size_t one = grid->n_q * grid->n_kv + grid->n_causal;
+    size_t batches = grid->n_batches > 0 ? grid->n_batches : 1;
+    size_t total = one * batches, coarse = 0, fine = total;
     struct hcp_sweep_cell *cells = calloc(total + 1, sizeof *cells);
     if (!cells)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    for (size_t i = 0; i < total; i++) {
-        struct hcp_sweep_cell c = {0};
+    for (size_t k = 0; k < total; k++) {
+        struct hcp_sweep_cell c = {.seqs = 1};
+        size_t i = k % one, batch = k / one;
         if (i < grid->n_causal) {
             c.causal = 1;
             c.q_len = c.kv_len = grid->causal[i];
@@ -138,12 +142,69 @@ int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
             c.kv_len = grid->kv[ik];
             c.coarse = is_coarse(iq, grid->n_q) && is_coarse(ik, grid->n_kv);
         }
+        if (grid->n_batches > 0) {
+            c.seqs = (int32_t)grid->batches[batch];
+            c.coarse = c.coarse && is_coarse(batch, batches);
+        }
         cells[c.coarse ? coarse++ : --fine] = c;
     }
     hcp_shuffle(cells, coarse, sizeof *cells, seed);
     hcp_shuffle(cells + coarse, total - coarse, sizeof *cells, seed + 1);
     *out = cells;
     *n = total;
+    return HCP_OK;
+}
+
+int hcp_sweep_linear(const int64_t (*products)[2], size_t n_products,
+                     const int64_t *tokens, size_t n_tokens, uint64_t seed,
+                     struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err)
+{
+    struct hcp_sweep_cell *cells = calloc(n_products * n_tokens + 1, sizeof *cells);
+    size_t total = 0;
+    if (!cells)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    for (int fine = 0; fine < 2; fine++) {
+        size_t first = total;
+        for (size_t i = 0; i < n_products; i++) {
+            int twice = 0;
+            for (size_t k = 0; k < i; k++)
+                twice |=
+                    products[k][0] == products[i][0] && products[k][1] == products[i][1];
+            for (size_t k = 0; k < n_tokens && !twice; k++)
+                if (is_coarse(k, n_tokens) != fine)
+                    cells[total++] = (struct hcp_sweep_cell){.q_len = tokens[k],
+                                                             .n_in = products[i][0],
+                                                             .n_out = products[i][1],
+                                                             .coarse = !fine,
+                                                             .seqs = 1};
+        }
+        hcp_shuffle(cells + first, total - first, sizeof *cells, seed + (uint64_t)fine);
+    }
+    *out = cells;
+    *n = total;
+    return HCP_OK;
+}
+
+int hcp_linear_tokens(int64_t max_len, enum hcp_half_steps half_steps, int64_t **tokens,
+                      size_t *n, struct hcp_err *err)
+{
+    int64_t *list = NULL;
+    size_t count = 0;
+    int bad = 0;
+    for (int64_t len = 1; len < max_len && !bad; len *= 2) {
+        int64_t half = len + len / 2;
+        int between = half_steps == HCP_HALF_ALL     ? len >= 8
+                      : half_steps == HCP_HALF_WAVES ? len >= 128 && len < 2048
+                                                     : 0;
+        bad = add_len(&list, &count, len) ||
+              (between && half < max_len && add_len(&list, &count, half));
+    }
+    if (bad || add_len(&list, &count, max_len)) {
+        free(list);
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    }
+    *tokens = list;
+    *n = count;
     return HCP_OK;
 }
 
@@ -216,40 +277,67 @@ size_t hcp_finish_lens(int64_t longest, int64_t lens[HCP_FINISH_LENS])
     return kept;
 }
 
+/* Those of one batch, before what there is. */
+static int add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned kinds,
+                        int32_t seqs, int64_t longest, struct hcp_err *err)
+{
+    int64_t lens[HCP_FINISH_LENS];
+    size_t finishes = 0, n_lens = hcp_finish_lens(longest, lens);
+    struct hcp_sweep_cell made[2 * HCP_FINISH_LENS];
+    for (int kind = HCP_FINISH_STORE; kind <= HCP_FINISH_MERGE; kind++)
+        for (size_t i = 0; i < n_lens && kinds & 1u << kind; i++)
+            made[finishes++] =
+                (struct hcp_sweep_cell){.finish = kind, .q_len = lens[i], .seqs = seqs};
+    if (finishes == 0)
+        return HCP_OK;
+    struct hcp_sweep_cell *all = realloc(*cells, (*n + finishes) * sizeof *all);
+    if (!all)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    memmove(all + finishes, all, *n * sizeof *all);
+    memcpy(all, made, finishes * sizeof *all);
+    *cells = all;
+    *n += finishes;
+    return HCP_OK;
+}
+
 int hcp_sweep_add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned kinds,
                            struct hcp_err *err)
 {
-    int64_t longest = 0, lens[HCP_FINISH_LENS];
-    size_t blocks = 0, finishes = 0, n_lens = 0;
-    struct hcp_sweep_cell made[2 * HCP_FINISH_LENS], *all = *cells;
-    for (size_t i = 0; i < *n; i++) {
-        if (all[i].finish)
-            continue;
-        all[blocks++] = all[i];
-        longest = all[i].q_len > longest ? all[i].q_len : longest;
-    }
+    struct hcp_sweep_cell *all = *cells;
+    size_t blocks = 0;
+    for (size_t i = 0; i < *n; i++)
+        if (!all[i].finish)
+            all[blocks++] = all[i];
     *n = blocks;
-    if (longest > 0)
-        n_lens = hcp_finish_lens(longest, lens);
-    for (int kind = HCP_FINISH_STORE; kind <= HCP_FINISH_MERGE; kind++)
-        for (size_t i = 0; i < n_lens && kinds & 1u << kind; i++)
-            made[finishes++] = (struct hcp_sweep_cell){.finish = kind, .q_len = lens[i]};
-    if (finishes == 0)
-        return HCP_OK;
-    all = realloc(all, (blocks + finishes) * sizeof *all);
-    if (!all)
-        return hcp_fail(err, HCP_FAILED, "out of memory");
-    memmove(all + finishes, all, blocks * sizeof *all);
-    memcpy(all, made, finishes * sizeof *all);
-    *cells = all;
-    *n = blocks + finishes;
-    return HCP_OK;
+    int rc = HCP_OK;
+    for (size_t i = 0; i < blocks && kinds && rc == HCP_OK; i++) {
+        /* The blocks stay the last ones, whatever is put before them. */
+        const struct hcp_sweep_cell *block = *cells + (*n - blocks);
+        int32_t seqs = block[i].seqs;
+        int64_t longest = 0;
+        int done = 0;
+        for (size_t k = 0; k < blocks; k++) {
+            done |= k < i && block[k].seqs == seqs;
+            if (block[k].seqs == seqs && block[k].q_len > longest)
+                longest = block[k].q_len;
+        }
+        if (!done)
+            rc = add_finishes(cells, n, kinds, seqs, longest, err);
+    }
+    return rc;
 }
 
 double hcp_cell_area(int causal, int64_t q_len, int64_t kv_len)
 {
     return (double)hcp_block_area(causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, q_len, kv_len,
                                   kv_len - q_len);
+}
+
+double hcp_cell_work(const struct hcp_sweep_cell *c)
+{
+    if (c->n_out > 0)
+        return (double)c->q_len * (double)c->n_in * (double)c->n_out;
+    return hcp_cell_area(c->causal, c->q_len, c->kv_len) * (c->seqs > 1 ? c->seqs : 1);
 }
 
 void hcp_estimate_init(struct hcp_estimate *e, double guess_ms, double guess_per_pair)

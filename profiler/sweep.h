@@ -32,10 +32,13 @@ enum hcp_finish_kind {
 /* "store", "merge"; "" for none: as the database calls them. */
 const char *hcp_finish_name(enum hcp_finish_kind kind);
 
-/* A block; or, with finish set, a finish pass over q_len rows (kv_len 0, no mask). */
+/* A block; or, with finish set, a finish pass over q_len rows (kv_len 0, no mask); or,
+ * with n_out set, the product of a linear layer for q_len tokens (kv_len 0, no mask). */
 struct hcp_sweep_cell {
     int causal;
     int64_t q_len, kv_len;
+    int64_t n_in, n_out;
+    int32_t seqs; /* batch: sequences of a block, each of these lengths */
     enum hcp_finish_kind finish;
     int coarse; /* belongs to the coarse grid, which goes first */
     int wanted; /* adaptive: belongs to the starting set, or was chosen since */
@@ -52,6 +55,8 @@ struct hcp_sweep_cell {
 struct hcp_grid {
     int64_t *q, *kv, *causal;
     size_t n_q, n_kv, n_causal;
+    int64_t *batches; /* every block with each of these; none: with 1 */
+    size_t n_batches;
 };
 
 /* The preset up to max_len: powers of two from lowest, max_len itself always in.
@@ -69,6 +74,15 @@ void hcp_grid_free(struct hcp_grid *grid);
  * length, counted from the longest) first, each part shuffled by seed. */
 int hcp_sweep_cells(const struct hcp_grid *grid, uint64_t seed,
                     struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err);
+/* Products of linear layers, n of them as { n_in, n_out }, equal ones once, each for all
+ * of the token counts; the order as of hcp_sweep_cells. */
+int hcp_sweep_linear(const int64_t (*products)[2], size_t n_products,
+                     const int64_t *tokens, size_t n_tokens, uint64_t seed,
+                     struct hcp_sweep_cell **out, size_t *n, struct hcp_err *err);
+/* Token counts of linear layers up to max_len: powers of two from 1, max_len itself
+ * always in; half_steps: as hcp_grid_preset, between 128 and 2K, or from 8. */
+int hcp_linear_tokens(int64_t max_len, enum hcp_half_steps half_steps, int64_t **tokens,
+                      size_t *n, struct hcp_err *err);
 /* Marks as wanted the cells that an adaptive sweep begins with, and no others: of each
  * mask all if they are few, else the nearest to HCP_START_LENS lengths a side, spread
  * evenly in octaves with both ends in. And every short q_len against the longest kv_len,
@@ -80,9 +94,10 @@ void hcp_sweep_start(struct hcp_sweep_cell *cells, size_t n);
  * these are not two, a quarter of the longest as well. Ascending; their number. */
 enum { HCP_FINISH_LENS = 5 };
 size_t hcp_finish_lens(int64_t longest, int64_t lens[HCP_FINISH_LENS]);
-/* Puts finish passes before the other cells, and takes out those that were there: every
- * plan needs them, they are short, and a part of them is worse than none, because what
- * was not measured counts as nothing. kinds: which the kernel needs, 1 << kind each. */
+/* For each batch there is: puts finish passes before the other cells, and takes out those
+ * that were there: every plan needs them, they are short, and a part of them is worse
+ * than none, because what was not measured counts as nothing. kinds: which the kernel
+ * needs, 1 << kind each. */
 int hcp_sweep_add_finishes(struct hcp_sweep_cell **cells, size_t *n, unsigned kinds,
                            struct hcp_err *err);
 /* Shuffles in place, the same way for the same seed on every machine. */
@@ -90,6 +105,9 @@ void hcp_shuffle(void *items, size_t n, size_t size, uint64_t seed);
 
 /* Unmasked pairs of a cell. */
 double hcp_cell_area(int causal, int64_t q_len, int64_t kv_len);
+/* What a cell's time is about proportional to: pairs of all sequences; of a product,
+ * multiplications. */
+double hcp_cell_work(const struct hcp_sweep_cell *cell);
 
 /* What is known about times so far under one limit. */
 struct hcp_estimate {

@@ -19,3 +19,7 @@ check_LTLIBRARIES += tests/fake-cublas.la
 tests_fake_cublas_la_SOURCES = tests/fake-cublas.c
 tests_fake_cublas_la_LDFLAGS = $(plugin_ldflags)
 tests_fake_cublas_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+
+dist_check_SCRIPTS += tests/profile-linear.bats
+TESTS += tests/profile-linear.bats
+EXTRA_DIST += tests/data/h200-decode-linear.csv
