@@ -50,6 +50,7 @@ EXTRA_DIST += profiler/device-cuda.c profiler/cuda-timer.c profiler/cuda-timer.h
 endif
 EXTRA_DIST += profiler/h200-links.md
 CLEANFILES += profiler/*.ptxas
+EXTRA_DIST += profiler/h200-layers.md
 
 EXTRA_DIST += profiler/h200-beside.md
 bin_PROGRAMS += profiler/hcp-profile
