@@ -96,7 +96,7 @@ check_PROGRAMS += tests/beside-queued-test
 tests_beside_queued_test_SOURCES = tests/beside-queued-test.c tests/fake-gpu.c \
 	tests/fake-gpu.h tests/fake-kernels.c profiler/link-beside-rank.c \
 	profiler/link-beside-rank.h profiler/link-beside.c profiler/link-beside.h \
-	profiler/link-hold.c profiler/link-rank.h profiler/bench.c profiler/bench-finish.c \
+	profiler/link-hold.c profiler/link-rank.h profiler/bench.c profiler/bench-finish.c profiler/bench-linear.c \
 	profiler/bench.h profiler/check.c profiler/check.h profiler/sweep.c profiler/sweep.h \
 	profiler/measure.c profiler/measure.h profiler/stats.c profiler/stats.h
 tests_beside_queued_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)

@@ -124,7 +124,7 @@ static void refused(const struct transport_world *w, struct copies *c)
 
 void transport_cases_copies(const struct transport_world *w, int n_passes)
 {
-    struct copies c = {NULL};
+    struct copies c = {0};
     char why[1200] = "";
     unsigned state = 7;
     int good = 1;
