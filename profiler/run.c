@@ -259,6 +259,7 @@ static int visit_cell(struct hcp_sweep *run, struct hcp_level *level, hcp_device
         !run->options->no_boosted && !v->samples && is_largest(level, v->cell);
     for (int try = 0;; try++) {
         double *samples = NULL, start = hcp_now_s();
+        hcp_cell_facts_init(&facts); /* of a cell that fails before it is timed: none */
         int rc, got = (*device)->ops->prepare(*device, &request, &why);
         if (got == HCP_OK)
             got = (*device)->ops->time(*device, &request, &facts, &samples, &why);

@@ -211,6 +211,7 @@ process_gone() { # a zombie of ours counts as gone
     [ "$status" -eq 1 ]
     [[ "$stderr" == *"2 cells failed"* ]]
     [ "$(rows | grep -c '"status":"failed","error":"synthetic failure')" -eq 2 ]
+    [ "$(rows | grep '"status":"failed"' | grep -c stop_reason)" -eq 0 ] # nothing of the cell before
     run --separate-stderr hcp-profile run --device "$toy" --levels 50 --q-lens 128,256 --kv-lens 64,128 \
         --causal-lens none
     [[ "$stderr" == *"0 cells to do"* ]]
