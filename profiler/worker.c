@@ -15,6 +15,11 @@
 #include "profiler/limiter.h"
 #include "profiler/worker-internal.h"
 
+/* Seconds that a driver may take to start, with all its GPUs; a conformance check may
+ * take so many times as long. */
+#define OPEN_S 300.0
+enum { CHECKS = 10 };
+
 volatile sig_atomic_t hcp_worker_stop;
 
 static void on_signal(int number)
@@ -37,7 +42,7 @@ struct worker {
     pid_t pid; /* 0: none */
     int fd;
     int cpu;        /* the kernel runs on the CPU: it may be killed at any time */
-    double until_s; /* an answer must have come by then, on hcp_now_s's clock; 0: any */
+    double until_s; /* an answer must have come by then, on hcp_now_s's clock */
     int silent;     /* none did */
     hcp_throttle *throttle;
 };
@@ -153,7 +158,7 @@ static int read_all(struct worker *w, void *data, size_t size)
         struct pollfd p = {w->fd, POLLIN, 0};
         /* Woken now and then: a signal may come between the test and the wait. */
         int ready = hcp_worker_stop ? -1 : poll(&p, 1, 200);
-        w->silent = w->until_s > 0 && ready <= 0 && hcp_now_s() > w->until_s;
+        w->silent = ready <= 0 && hcp_now_s() > w->until_s;
         if (hcp_worker_stop || w->silent)
             return -1;
         if (ready <= 0)
@@ -169,10 +174,19 @@ static int read_all(struct worker *w, void *data, size_t size)
     return 0;
 }
 
-/* Sends a request and reads the reply's head; a dead worker is HCP_FAILED and lost. */
-static int call(struct worker *w, const struct hcp_worker_request *request,
-                struct hcp_worker_reply *reply, struct hcp_err *err)
+/* $HCP_WORKER_WAIT, or usual_s. */
+static double patience_s(double usual_s)
 {
+    const char *text = getenv("HCP_WORKER_WAIT");
+    return text && atoi(text) > 0 ? atoi(text) : usual_s;
+}
+
+/* Sends a request and reads the reply's head, within so many seconds; what follows the
+ * head has to come in them too. A dead worker is HCP_FAILED and lost. */
+static int call(struct worker *w, const struct hcp_worker_request *request,
+                double within_s, struct hcp_worker_reply *reply, struct hcp_err *err)
+{
+    w->until_s = hcp_now_s() + within_s;
     ssize_t sent = send(w->fd, request, sizeof *request, MSG_NOSIGNAL);
     if (sent == (ssize_t)sizeof *request && read_all(w, reply, sizeof *reply) == 0) {
         w->base.lost = reply->lost;
@@ -187,8 +201,10 @@ static int call(struct worker *w, const struct hcp_worker_request *request,
     if (w->silent) {
         reap(w, 5000, NULL, 0);
         return hcp_fail(err, HCP_FAILED,
-                        "no answer from the worker process in time, it was ended: the "
-                        "kernel, the driver or the MPS server hangs");
+                        "no answer from the worker process in %.0f s, it was ended: the "
+                        "kernel, the driver or the MPS server hangs; HCP_WORKER_WAIT "
+                        "gives it more seconds",
+                        within_s);
     }
     /* It has closed the socket and is about to end: by itself, so that we see how. */
     siginfo_t ended = {0};
@@ -225,7 +241,7 @@ static int worker_open(const struct hcp_device_config *config, hcp_device **out,
     request.u.config = *config;
     int rc = spawn(config, w, err);
     if (rc == HCP_OK)
-        rc = call(w, &request, &reply, err);
+        rc = call(w, &request, patience_s(OPEN_S), &reply, err);
     char kind[8] = "";
     int32_t value = 0;
     if (rc == HCP_OK && w->cpu)
@@ -247,7 +263,8 @@ static int worker_check(hcp_device *device, char result[64], struct hcp_err *err
     struct hcp_worker_request request = blank;
     struct hcp_worker_reply reply;
     request.op = HCP_WORKER_CHECK;
-    int rc = call((struct worker *)device, &request, &reply, err);
+    int rc =
+        call((struct worker *)device, &request, CHECKS * patience_s(OPEN_S), &reply, err);
     if (rc == HCP_OK || !device->lost)
         memcpy(result, reply.u.result, 64);
     return rc;
@@ -262,12 +279,9 @@ static int worker_prepare(hcp_device *device, const struct hcp_cell_request *cel
 }
 
 /* Seconds that a cell may take at most: many times what it is expected to, three tries
- * and their rests. $HCP_WORKER_WAIT: so many instead. */
-static double patience_s(const struct hcp_cell_request *cell)
+ * and their rests. */
+static double cell_s(const struct hcp_cell_request *cell)
 {
-    const char *text = getenv("HCP_WORKER_WAIT");
-    if (text && atoi(text) > 0)
-        return atoi(text);
     const struct hcp_measure_rule *r = &cell->rule;
     int runs = 4 * (r->few_samples + 4);
     return 120 + 10 * (r->warmup_s + r->cap_s) + 10 * runs * cell->expect_ms / 1e3;
@@ -283,9 +297,7 @@ static int worker_time(hcp_device *device, const struct hcp_cell_request *cell,
     struct hcp_worker_reply reply;
     request.op = HCP_WORKER_CELL;
     request.u.cell = *cell;
-    w->until_s = hcp_now_s() + patience_s(cell);
-    int rc = call(w, &request, &reply, err);
-    w->until_s = 0;
+    int rc = call(w, &request, patience_s(cell_s(cell)), &reply, err);
     if (rc != HCP_OK) {
         if (device->lost)
             hcp_cell_facts_init(facts);
@@ -317,7 +329,7 @@ static int ask_list(int op, size_t item, void **items, size_t *n, char reason[51
     *n = 0;
     int rc = spawn(NULL, &w, err);
     if (rc == HCP_OK)
-        rc = call(&w, &request, &reply, err);
+        rc = call(&w, &request, patience_s(OPEN_S), &reply, err);
     if (rc == HCP_OK) {
         size_t bytes = (size_t)reply.n * item;
         *items = malloc(bytes + 1);

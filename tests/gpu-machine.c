@@ -13,7 +13,8 @@
  *                    time, or once, if $FAKE_CUDA_ONCE is a file that can be made
  *   $FAKE_CUDA_GONE  a file: while it is there, CUDA finds no GPU. A failure with
  *                    $FAKE_CUDA_TAKES=1 makes it
- *   $FAKE_CUDA_HANG  Q_LEN: blocks of so many queries never end, and SIGTERM does nothing
+ *   $FAKE_CUDA_HANG  Q_LEN: blocks of so many queries never end, SIGTERM does nothing;
+ *                    or mps: nor does the first call of a client of a daemon
  *   $FAKE_CUDA_LOG   a file that gets a line "q_len kv_len" for each visit of a block,
  * and "settled" where a process has waited for its work before it ends
  */
@@ -80,6 +81,16 @@ static int mps_percent(void)
     return pid > 0 && kill(pid, 0) == 0 ? atoi(percent ? percent : "100") : 0;
 }
 
+static void maybe_hang(const char *where)
+{
+    const char *hang = getenv("FAKE_CUDA_HANG");
+    if (!hang || strcmp(hang, where) != 0)
+        return;
+    signal(SIGTERM, SIG_IGN);
+    for (;;)
+        pause();
+}
+
 int hcp_cuda_device_count(int *count, char *err, size_t err_size)
 {
     const char *gone = getenv("FAKE_CUDA_GONE");
@@ -95,6 +106,8 @@ int hcp_cuda_device(int ordinal, hcp_device_ref *out, hcp_cuda_info *info, char 
     int rc = hcp_cuda_device_count(&count, err, err_size);
     if (rc != HCP_RC_OK)
         return rc;
+    if (percent > 0)
+        maybe_hang("mps");
     *info = (hcp_cuda_info){.size = sizeof *info,
                             .name = "Fake H200",
                             .uuid = "GPU-00000000-fake",
@@ -251,12 +264,10 @@ int hcp_cuda_timer_begin(struct hcp_cuda_timer *t, struct hcp_bench_plan *plan,
              (long long)plan->kv_len);
     if (!plan->finish)
         report(line);
-    const char *hang = getenv("FAKE_CUDA_HANG");
-    if (hang && !plan->finish && plan->q_len == atoll(hang)) {
-        signal(SIGTERM, SIG_IGN);
-        for (;;)
-            pause();
-    }
+    char q_len[24];
+    snprintf(q_len, sizeof q_len, "%lld", (long long)plan->q_len);
+    if (!plan->finish)
+        maybe_hang(q_len);
     int code = plan->finish ? 0 : fault(plan->q_len);
     if (code)
         return hcp_cuda_timer_fail(t, code, "run the kernel", err);

@@ -237,8 +237,17 @@ no_daemon() { # none of ours is left, nor its directories
 @test "a kernel that never ends costs its block and some patience" {
     FAKE_CUDA_HANG=128 HCP_WORKER_WAIT=2 gpu --limits mps:50 "${two[@]}"
     [ "$status" -eq 1 ]
-    [[ "$(rows | grep '"q_len":128' | field error)" == "no answer from the worker process in time, it was ended: the kernel, the driver or the MPS server hangs" ]]
+    [[ "$(rows | grep '"q_len":128' | field error)" == "no answer from the worker process in 2 s, it was ended: the kernel, the driver or the MPS server hangs; HCP_WORKER_WAIT gives it more seconds" ]]
     [ "$(rows | grep '"q_len":256' | field status)" = ok ]
+    no_daemon
+}
+
+@test "an MPS server that never answers costs its limit and some patience" {
+    FAKE_CUDA_HANG=mps HCP_WORKER_WAIT=2 gpu --limits none,mps:50 "${one[@]}"
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"fake-h200@mps:50: no answer from the worker process in 2 s, it was ended: "*"the MPS server hangs"* ]]
+    [ "$(rows | field limit | sort -u)" = "" ]
+    [ "$(rows | field status)" = ok ]
     no_daemon
 }
 
