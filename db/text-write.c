@@ -229,9 +229,9 @@ static int each_other(hcp_db *db, const struct hcp_filter *f, struct writer *w,
     return rc;
 }
 
-int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
-                   enum hcp_text_format format, FILE *out, size_t *rows,
-                   struct hcp_err *err)
+static int write_all(hcp_db *db, const struct hcp_filter *filter,
+                     enum hcp_text_format format, FILE *out, size_t *rows,
+                     struct hcp_err *err)
 {
     struct writer w = {.out = out,
                        .format = format == HCP_TEXT_JSONL ? format : HCP_TEXT_CSV,
@@ -256,5 +256,33 @@ int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
     free(w.uids);
     if (!rc)
         *rows = w.rows;
+    return rc;
+}
+
+/* One snapshot, or the columns would not be those of the rows where a sweep is writing;
+ * and all of it before any is written: a reader of out that takes its time, such as a
+ * pager, would keep that sweep from its database. */
+int hcp_text_write(hcp_db *db, const struct hcp_filter *filter,
+                   enum hcp_text_format format, FILE *out, size_t *rows,
+                   struct hcp_err *err)
+{
+    const struct writer w = {.out = out, .err = err};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *all = open_memstream(&text, &size);
+    int rc = all ? hcp_db_exec(db, "BEGIN", "read", err)
+                 : hcp_fail(err, HCP_FAILED, "out of memory");
+
+    if (!rc)
+        rc = write_all(db, filter, format, all, rows, err);
+    if (all)
+        hcp_db_rollback(db);
+    if (all && fclose(all) && !rc)
+        rc = hcp_fail(err, HCP_FAILED, "out of memory");
+    if (!rc) {
+        fwrite(text, 1, size, out);
+        rc = check(&w);
+    }
+    free(text);
     return rc;
 }

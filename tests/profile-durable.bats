@@ -114,6 +114,21 @@ chain() {
     [ "$(cells h.db | uniq)" = "$(cells alone.db)" ]
 }
 
+@test "an export into a pager that nobody scrolls does not stop a sweep" {
+    sql="INSERT INTO sample SELECT (SELECT min(id) FROM cell), 1000 + value, 1.2345678 FROM generate_series(1, 20000)"
+    hcp-profile run --device "$toy" --levels 10 "${shape[@]}"
+    sqlite3 h.db "UPDATE cell SET samples = samples + 20000 WHERE id = (SELECT min(id) FROM cell); $sql"
+    [ "$(hcp-profile export | wc -c)" -gt 70000 ] # more than a pipe takes
+    mkfifo pager
+    hcp-profile export >pager 3>&- &
+    exec 7<pager
+    read -r -u 7 line
+    [[ "$line" == '# hcp profile, format '* ]]
+    timeout 10 hcp-profile run --device "$toy" --levels 20 "${shape[@]}"
+    exec 7<&-
+    [ "$(sqlite3 h.db "SELECT count(*) FROM cell WHERE limiter = 'mps:20'")" -gt 0 ]
+}
+
 @test "two sweeps of this CPU into one file at once: both complete" {
     for i in 1 2; do
         (
