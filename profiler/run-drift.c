@@ -152,11 +152,13 @@ void hcp_run_explain_drift(const struct hcp_sweep *run)
                 run->info.slug, limit, 100 * (d->last_ms / d->first_ms - 1), d->seconds);
         if (d->first_mhz > 0 && d->last_mhz > 0)
             fprintf(stderr, ", SM clock %.0f -> %.0f MHz", d->first_mhz, d->last_mhz);
-        fprintf(stderr,
-                ": %s %lldx%lld took %.5g ms first, %.5g ms at the end; --fresh measures "
-                "the limit again\n",
-                d->cell->causal ? "causal" : "full", (long long)d->cell->q_len,
-                (long long)d->cell->kv_len, d->first_ms, d->last_ms);
+        fprintf(
+            stderr,
+            ": %s %lldx%lld took %.5g ms first, %.5g ms at the end; measure the limit "
+            "again into another file (--db): fits take the median of all runs in "
+            "one\n",
+            d->cell->causal ? "causal" : "full", (long long)d->cell->q_len,
+            (long long)d->cell->kv_len, d->first_ms, d->last_ms);
     }
 }
 
