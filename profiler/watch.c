@@ -38,6 +38,28 @@ void hcp_watch_look(void *watch)
         w->reasons |= c.throttle_reasons;
 }
 
+/* A run of the warm-up that has just ended. Where there is no more room each two places
+ * become one, and later runs share a place too: all of the warm-up stays in view, however
+ * short its runs are. */
+static void note_run(struct hcp_watch *w, double ms)
+{
+    const int room = sizeof w->at_s / sizeof *w->at_s;
+    w->sum_ms += ms;
+    if (++w->n_sum < w->share)
+        return;
+    w->at_s[w->n_runs] = hcp_now_s();
+    w->ms[w->n_runs++] = w->sum_ms / w->n_sum;
+    w->sum_ms = w->n_sum = 0;
+    if (w->n_runs < room)
+        return;
+    for (int i = 0; i < room / 2; i++) {
+        w->at_s[i] = w->at_s[2 * i + 1];
+        w->ms[i] = (w->ms[2 * i] + w->ms[2 * i + 1]) / 2;
+    }
+    w->n_runs = room / 2;
+    w->share *= 2;
+}
+
 static int take(void *ctx, int n, double *ms, struct hcp_err *err)
 {
     struct hcp_watch *w = ctx;
@@ -47,11 +69,8 @@ static int take(void *ctx, int n, double *ms, struct hcp_err *err)
     for (int i = 0; i < n && rc == HCP_OK; i++)
         sum += ms[i];
     w->last_ms = sum / n;
-    if (rc == HCP_OK && !w->sampling &&
-        w->n_runs < (int)(sizeof w->at_s / sizeof *w->at_s)) {
-        w->at_s[w->n_runs] = hcp_now_s();
-        w->ms[w->n_runs++] = w->last_ms;
-    }
+    if (rc == HCP_OK && !w->sampling)
+        note_run(w, w->last_ms);
     return rc;
 }
 
@@ -158,8 +177,9 @@ int hcp_watch_measure(struct hcp_watch *watch, struct hcp_measure_rule *rule,
         struct hcp_clocks before, after;
         if (try > 0)
             rest(cool_s());
-        w->n_runs = w->n_mhz = w->sampling = 0;
-        w->sum_mhz = w->last_ms = 0;
+        w->n_runs = w->n_sum = w->n_mhz = w->sampling = 0;
+        w->share = 1;
+        w->sum_ms = w->sum_mhz = w->last_ms = 0;
         w->look_s = -INFINITY;
         w->reasons = 0;
         hcp_clocks_glance(w->nvml, &before);

@@ -32,6 +32,8 @@ struct hcp_watch {
     double began_s;            /* the warm-up began */
     double at_s[512], ms[512]; /* its runs: when they ended, mean time */
     int n_runs;
+    int share, n_sum; /* so many runs share a place; so many of them are in sum_ms */
+    double sum_ms;
     double last_ms; /* of a run */
     int may_look, sampling;
     double look_s, cost_s; /* when clocks were read last, and what that takes */

@@ -13,6 +13,7 @@
 #include "profiler/limiter.h"
 #include "profiler/measure.h"
 #include "profiler/stats.h"
+#include "profiler/watch.h"
 
 static void assert_near(double a, double b, double tolerance)
 {
@@ -159,6 +160,23 @@ static void a_run_before_warms_up(void **state)
     }
 }
 
+/* A first cell of very short runs, thousands of them within its warm-up. */
+static void many_short_runs_are_seen_to_be_steady(void **state)
+{
+    struct source quick = {.ms = 0.01, .noise = 0, .seed = 1};
+    struct hcp_watch watch = {.take = take, .ctx = &quick};
+    struct hcp_watched seen;
+    struct hcp_measure_rule rule;
+    struct hcp_samples s;
+    (void)state;
+    rule_without_time(&rule);
+    rule.warmup_s = 0.2;
+    rule.steady_cap_s = 20;
+    assert_int_equal(hcp_watch_measure(&watch, &rule, NULL, &s, &seen, NULL), HCP_OK);
+    assert_true(quick.taken > 16 * 512 && s.warmup_s >= 0.2 && s.warmup_s < 10);
+    hcp_samples_free(&s);
+}
+
 static void stops_when_settled_or_full(void **state)
 {
     struct hcp_measure_rule rule;
@@ -253,6 +271,7 @@ int main(void)
         cmocka_unit_test(resolution_is_no_outlier),
         cmocka_unit_test(stops_by_noise),
         cmocka_unit_test(a_run_before_warms_up),
+        cmocka_unit_test(many_short_runs_are_seen_to_be_steady),
         cmocka_unit_test(stops_when_settled_or_full),
         cmocka_unit_test(full_before_min_time),
         cmocka_unit_test(slow_cells_stop_with_few),
