@@ -266,7 +266,7 @@ static int check_copy_limits(const struct link_session *s, struct hcp_err *err)
 {
     for (size_t i = 0; i < s->n_pairs; i++) {
         const char *a = s->pairs[i].limit[0], *b = s->pairs[i].limit[1];
-        if (!*a != !*b)
+        if ((strncmp(a, "mps:", 4) == 0) != (strncmp(b, "mps:", 4) == 0))
             return hcp_fail(err, HCP_USAGE,
                             "--limits %s/%s: a client of MPS and a process beside it "
                             "cannot share memory, which a copy needs; write 100 for the "
