@@ -127,6 +127,7 @@ int hcp_run_drift_check(struct hcp_sweep *run, struct hcp_level *level,
         snprintf(d->error, sizeof d->error, "%.250s", why.text);
         return HCP_OK;
     }
+    d->error[0] = '\0'; /* of an earlier turn of the level */
     d->last_ms = stats.median;
     d->last_lo_ms = stats.ci_lo;
     d->last_hi_ms = stats.ci_hi;
