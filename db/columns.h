@@ -27,4 +27,14 @@
     {name, sql, HCP_COL_REAL, AT(field), 0, 0, 0, since}
 /* clang-format on */
 
+/* The columns of a row's struct hcp_key, named key; its limiter is in that SQL column. */
+#define KEY(limiter)                                                                     \
+    TEXT("device", key.device, "d.slug"), WORD("limit", key.limit, limiter),             \
+        TEXT("provider", key.provider, "t.provider"),                                    \
+        TEXT("dtype", key.dtype, "t.dtype"), TEXT("phase", key.phase, "t.phase"),        \
+        INT("batch", key.batch, "t.batch", -1, 1),                                       \
+        INT("heads", key.heads, "t.heads", -1, 1),                                       \
+        INT("kv_heads", key.kv_heads, "t.kv_heads", -1, 1),                              \
+        INT("head_dim", key.head_dim, "t.head_dim", -1, 1)
+
 #endif

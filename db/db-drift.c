@@ -6,15 +6,7 @@
 #include "db/columns.h"
 
 static const struct hcp_column columns[] = {
-    TEXT("device", key.device, "d.slug"),
-    WORD("limit", key.limit, "t.limiter"),
-    TEXT("provider", key.provider, "t.provider"),
-    TEXT("dtype", key.dtype, "t.dtype"),
-    TEXT("phase", key.phase, "t.phase"),
-    INT("batch", key.batch, "t.batch", -1, 1),
-    INT("heads", key.heads, "t.heads", -1, 1),
-    INT("kv_heads", key.kv_heads, "t.kv_heads", -1, 1),
-    INT("head_dim", key.head_dim, "t.head_dim", -1, 1),
+    KEY("t.limiter"),
     TEXT("mask", mask, "t.mask"),
     LONG("q_len", q_len, "t.q_len", -1, 1, HCP_LEN_LIMIT),
     LONG("kv_len", kv_len, "t.kv_len", -1, 1, HCP_LEN_LIMIT),

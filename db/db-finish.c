@@ -6,15 +6,7 @@
 
 /* Names are those of hcp_columns, where a text file has these values (text-row.c). */
 static const struct hcp_column columns[] = {
-    TEXT("device", key.device, "d.slug"),
-    WORD("limit", key.limit, "t.limiter"),
-    TEXT("provider", key.provider, "t.provider"),
-    TEXT("dtype", key.dtype, "t.dtype"),
-    TEXT("phase", key.phase, "t.phase"),
-    INT("batch", key.batch, "t.batch", -1, 1),
-    INT("heads", key.heads, "t.heads", -1, 1),
-    INT("kv_heads", key.kv_heads, "t.kv_heads", -1, 1),
-    INT("head_dim", key.head_dim, "t.head_dim", -1, 1),
+    KEY("t.limiter"),
     TEXT("kind", kind, "t.kind"),
     LONG("q_len", q_len, "t.q_len", -1, 1, HCP_LEN_LIMIT),
     REAL("time_ms", time_ms, "t.time_ms"),
