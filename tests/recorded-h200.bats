@@ -11,6 +11,10 @@ setup_file() {
     hcp-plan fit --json >"$BATS_FILE_TMPDIR/fit.json" 2>/dev/null
 }
 
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
 heldout() {
     grep -v '^#' "$top_srcdir/tests/data/h200-cudnn-heldout.csv"
 }
@@ -20,10 +24,10 @@ heldout() {
 errors() {
     heldout | awk -F, -v limit="mps:$1" 'NR > 1 && $2 == limit && $13 > 0.1 &&
         $11 % 128 == 0 && $12 % 128 == 0 { print $11 "," $12 "," $10 "," $13 }' |
-        sort -u -t, -k1,3 >"$BATS_TEST_TMPDIR/measured"
-    { echo q_len,kv_len,mask; cut -d, -f1-3 "$BATS_TEST_TMPDIR/measured"; } |
+        sort -u -t, -k1,3 >measured
+    { echo q_len,kv_len,mask; cut -d, -f1-3 measured; } |
         hcp-plan predict --extrapolate --ranks "nvidia-h200@mps:$1" --cells - |
-        tail -n +2 | paste -d, - "$BATS_TEST_TMPDIR/measured" |
+        tail -n +2 | paste -d, - measured |
         awk -F, '$7 != "extrapolated" { e = 100 * ($4 / $11 - 1); print (e < 0 ? -e : e) }' |
         sort -n
 }
@@ -42,10 +46,10 @@ quantile() {
 
 @test "cells of another H200 are predicted" {
     for level in 10 20 30 40 50 60 70 80; do
-        errors $level >"$BATS_TEST_TMPDIR/errors"
-        n=$(wc -l <"$BATS_TEST_TMPDIR/errors")
-        median=$(quantile 50 <"$BATS_TEST_TMPDIR/errors")
-        p90=$(quantile 90 <"$BATS_TEST_TMPDIR/errors")
+        errors $level >errors
+        n=$(wc -l <errors)
+        median=$(quantile 50 <errors)
+        p90=$(quantile 90 <errors)
         echo "# mps:$level: $n cells, median $median %, 90th percentile $p90 %" >&3
         [ "$n" -ge 10 ]
         awk -v m="$median" -v p="$p90" 'BEGIN { exit !(m <= 3 && p <= 8) }'
@@ -61,7 +65,7 @@ quantile() {
 }
 
 @test "links: curves to 10 %, and to that of what another pair of cards took" {
-    export HCP_DB=$BATS_TEST_TMPDIR/l.db
+    export HCP_DB=l.db
     hcp-profile import nvidia-h200-links
     run hcp-profile show --links
     [ "$(grep -c ' nccl' <<<"$output")" -eq 6 ]
