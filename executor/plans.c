@@ -16,6 +16,8 @@ void ring_plan_free(hcp_plan *plan)
 {
     free(plan->ranks);
     free(plan->segments);
+    free(plan->places);
+    plan->places = NULL;
     plan->ranks = NULL;
     plan->segments = NULL;
 }
@@ -53,13 +55,16 @@ static int plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
 {
     hcp_plan_rank *ranks = calloc(n_ranks, sizeof *ranks);
     hcp_segment *segments = calloc(n_segments + 1, sizeof *segments);
+    hcp_place *places = calloc(n_ranks, sizeof *places);
 
-    if (!ranks || !segments) {
+    if (!ranks || !segments || !places) {
         free(ranks);
         free(segments);
+        free(places);
         return hcp_fail(err, HCP_FAILED, "out of memory");
     }
     hcp_plan_init(plan, ranks, n_ranks, segments, n_segments + 1);
+    plan->places = places; /* of a plan with an order or links of its own */
     return HCP_OK;
 }
 
@@ -88,8 +93,8 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
 
     if (!text)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    status = hcp_plan_json_counts(text, strlen(text), why, sizeof why, &n_ranks,
-                                  &n_segments);
+    status =
+        hcp_plan_json_counts(text, strlen(text), why, sizeof why, &n_ranks, &n_segments);
     rc = status ? exit_code(status) : plan_arrays(&plan, n_ranks, n_segments, err);
     if (!status && rc == HCP_OK) {
         status = hcp_plan_from_json(text, strlen(text), why, sizeof why, &plan);
@@ -148,7 +153,8 @@ static int read_file(const char *file, struct ring_plans *p, struct hcp_err *err
     if (!json_is_array(json)) {
         rc = read_plan(file, json, p, err);
     } else {
-        json_array_foreach(json, i, element) {
+        json_array_foreach(json, i, element)
+        {
             if (rc == HCP_OK && !json_object_get(element, "error"))
                 rc = read_plan(file, element, p, err);
         }
@@ -326,8 +332,8 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
     return rc;
 }
 
-/* The command line's way of running a plan. What a plan file predicts of another way is no
- * prediction of this one. */
+/* The command line's way of running a plan. What a plan file predicts of another way is
+ * no prediction of this one. */
 static void change(const struct ring_options *o, hcp_plan *plan)
 {
     const hcp_question *q = &o->question;
@@ -398,6 +404,7 @@ static int bare_plan(const hcp_plan *like, const int64_t *tokens, hcp_plan *out,
     int64_t first = 0, *counts = calloc(like->n_ranks, sizeof *counts);
     hcp_plan_rank *ranks = out->ranks;
     hcp_segment *segments = out->segments;
+    hcp_place *places = out->places;
     size_t capacity = out->segments_capacity;
     hcp_status status;
 
@@ -414,6 +421,9 @@ static int bare_plan(const hcp_plan *like, const int64_t *tokens, hcp_plan *out,
     out->ranks = ranks;
     out->segments = segments;
     out->segments_capacity = capacity;
+    out->places = places;
+    out->order = HCP_ORDER_GIVEN;
+    out->has_links = 0;
     out->strategy = HCP_STRATEGY_GIVEN;
     out->makespan_ms = out->interval_lo_ms = out->interval_hi_ms = NAN;
     out->gain_over_even = NAN;

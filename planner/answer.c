@@ -278,6 +278,12 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
     plan->drop_ms = known(p, a->drop);
     plan->decision = decision(plan);
+    plan->order = question->order;
+    plan->has_links = p->links != NULL;
+    plan->given_order_ms = question->order ? a->given_order_ms : NAN;
+    plan->any_order_ms = question->order ? a->any_order_ms : NAN;
+    if (plan->order || plan->has_links)
+        links_places(p, s, tokens, plan->places);
     plan->fingerprint = hcp_plan_fingerprint(plan);
     return HCP_STATUS_OK;
 }

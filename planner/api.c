@@ -133,7 +133,7 @@ static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len
     p->token_ms = gbps > 0 ? ring->token_bytes / (gbps * 1e6) : 0;
 }
 
-static void set_caps(struct problem *p, struct scratch *s)
+void problem_set_caps(struct problem *p, struct scratch *s)
 {
     p->cap = s->cap;
     for (size_t r = 0; r < p->n; r++) {
@@ -192,7 +192,7 @@ static hcp_status give(struct problem *p, struct scratch *s, const struct answer
 static hcp_status open_question(const hcp_ring *ring, const hcp_question *question,
                                 void *workspace, size_t workspace_bytes,
                                 const hcp_plan *plan, char *text, size_t text_size,
-                                struct scratch *s, struct problem *p)
+                                struct scratch *s, struct problem *p, struct links *links)
 {
     hcp_status status;
 
@@ -206,7 +206,14 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
                          "hcp_block_predict()",
                          ring->shape.phase);
     if (!status)
+        status = links_check(question, ring->n, text, text_size);
+    if (!status)
         status = check_space(ring, workspace, workspace_bytes, text, text_size);
+    if (!status && (question->order || question->n_links > 0) && !plan->places)
+        status = plan_fail(text, text_size, HCP_STATUS_SPACE,
+                           "an order to choose or links need the plan's places: an "
+                           "array of %zu",
+                           ring->n);
     if (status)
         return status;
     scratch_carve(s, workspace, ring->n);
@@ -215,22 +222,31 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
                 question->link_alpha_us, question->link_gbps);
     p->stripes = question->stripes;
     p->extrapolate = question->extrapolate != 0;
-    set_caps(p, s);
+    *links = (struct links){
+        .link = question->links,
+        .n_links = question->n_links,
+        .shared_gbps = question->shared_gbps,
+        .n_shared = question->n_shared,
+        .other = {.alpha_us = question->link_alpha_us, .gbps = question->link_gbps}};
+    p->links = question->n_links > 0 ? links : NULL;
+    p->any_subset = p->links || question->order;
+    problem_set_caps(p, s);
     return HCP_STATUS_OK;
 }
 
-hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
-                          void *workspace, size_t workspace_bytes, char *text,
-                          size_t text_size, hcp_plan *plan)
+hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int exhaustive,
+                      void *workspace, size_t workspace_bytes, char *text,
+                      size_t text_size, hcp_plan *plan)
 {
     struct scratch s;
     struct problem p;
+    struct links links;
     struct answer answer;
     hcp_status status;
     int64_t missing;
 
     status = open_question(ring, question, workspace, workspace_bytes, plan, text,
-                           text_size, &s, &p);
+                           text_size, &s, &p, &links);
     if (status)
         return status;
     if (question->strategy == HCP_STRATEGY_GIVEN)
@@ -245,10 +261,18 @@ hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
             "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
             (long long)missing, (long long)p.seq_len, (long long)p.tile);
     strategy_speeds(&p, &s);
-    status = strategy_decide(&p, &s, question, text, text_size, &answer);
+    status = order_decide(&p, &s, question, exhaustive, text, text_size, &answer);
     if (status)
         return status;
     return give(&p, &s, &answer, question, text, text_size, plan);
+}
+
+hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,
+                          void *workspace, size_t workspace_bytes, char *text,
+                          size_t text_size, hcp_plan *plan)
+{
+    return plan_split(ring, question, -1, workspace, workspace_bytes, text, text_size,
+                      plan);
 }
 
 hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
@@ -258,13 +282,14 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
 {
     struct scratch s;
     struct problem p;
+    struct links links;
     struct answer answer;
     hcp_question given;
     hcp_status status;
     size_t r;
 
     status = open_question(ring, question, workspace, workspace_bytes, plan, text,
-                           text_size, &s, &p);
+                           text_size, &s, &p, &links);
     if (status)
         return status;
     if (!tokens || question->layout == HCP_LAYOUT_AUTO)
@@ -284,6 +309,7 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
     problem_set_layout(&p, question->layout);
     given = *question;
     given.strategy = HCP_STRATEGY_GIVEN;
+    given.order = HCP_ORDER_GIVEN;
     strategy_speeds(&p, &s);
     strategy_given(&p, &s, tokens, &answer);
     return give(&p, &s, &answer, &given, text, text_size, plan);
@@ -316,6 +342,7 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
 {
     struct scratch s;
     struct problem p;
+    struct links links;
     hcp_status status;
     int64_t *tokens, sum = 0;
     size_t m = 0;
@@ -336,6 +363,17 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
     p.layout = plan->layout;
     p.stripes = plan->stripes;
     p.extrapolate = extrapolate != 0;
+    if (plan->order || plan->has_links) {
+        if (links_bad_places(plan))
+            return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                             "the plan's places are not its ranks in another order, or a "
+                             "link in them is out of range");
+        for (size_t r = 0; r < ring->n; r++)
+            s.place_trial[r] = plan->places[r].rank;
+        order_set(&p, &s, ring, s.place_trial);
+        links = (struct links){.places = plan->places};
+        p.links = plan->has_links ? &links : NULL;
+    }
     tokens = s.tokens[TOK_PLAN];
     for (size_t r = 0; r < ring->n; r++) {
         tokens[r] = plan->ranks[r].tokens;

@@ -94,11 +94,14 @@ static int load_plan(const char *path, hcp_plan *plan, struct hcp_err *err)
         hcp_segment *segments = calloc(n_segments + 1, sizeof *segments);
 
         hcp_plan_init(plan, ranks, n_ranks, segments, n_segments + 1);
-        status = ranks && segments ? hcp_plan_from_json(text, n, why, sizeof why, plan)
-                                   : HCP_STATUS_NO_MEMORY;
+        plan->places = calloc(n_ranks, sizeof *plan->places);
+        status = ranks && segments && plan->places
+                     ? hcp_plan_from_json(text, n, why, sizeof why, plan)
+                     : HCP_STATUS_NO_MEMORY;
         if (status) {
             free(ranks);
             free(segments);
+            free(plan->places);
         }
     }
     free(text);
@@ -266,15 +269,18 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
     if (args->plan.ranks)
         return hcp_fail(err, HCP_USAGE, "--plan has its own ranks; leave --ranks out");
     if (args->plan.shape.seq_len || args->plan.shape.layout[0] || args->strategy ||
-        args->plan.given & PLAN_GIVEN_SPLIT)
+        args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
-                        "--tile, --stripes and --max-tokens out");
+                        "--tile, --stripes, --max-tokens, --links, --reorder and "
+                        "--fix-order out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;
     if (args->plan.given & PLAN_GIVEN_BUFFERS)
         plan.buffers = q->buffers;
+    if (args->plan.link || args->plan.given & (PLAN_GIVEN_ALPHA | PLAN_GIVEN_GBPS))
+        plan.has_links = 0; /* one link for all then */
     if (args->plan.given & PLAN_GIVEN_ALPHA)
         plan.link_alpha_us = q->link_alpha_us;
     if (args->plan.given & PLAN_GIVEN_GBPS)
@@ -287,6 +293,7 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
     if (rc) {
         free(plan.ranks);
         free(plan.segments);
+        free(plan.places);
     }
     return rc;
 }

@@ -45,8 +45,8 @@ int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double 
 
     *ms = e->ms;
     *send_ms = e->send_ms;
-    if (e->n > 0 && !act->direct && e->mine == act->cls[i] && e->theirs == act->cls[j] &&
-        e->earlier == (j < i))
+    if (e->n > 0 && !act->direct && !e->into && e->mine == act->cls[i] &&
+        e->theirs == act->cls[j] && e->earlier == (j < i))
         return e->n;
     if (!e->s->calls_ready) {
         for (int32_t c = 0; c < e->s->n_calls; c++)
@@ -62,8 +62,10 @@ int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double 
         cost_piece_calls(p, act->len[i], act->len[j], j < i, from, ends[x], add_call,
                          &sum);
         e->ms[x] = sum.ms;
-        e->send_ms[x] = p->alpha_ms + p->token_ms * (double)(ends[x] - from);
-        if (act->direct)
+        e->send_ms[x] =
+            e->into ? e->into[i].alpha_ms + e->into[i].token_ms * (double)(ends[x] - from)
+                    : p->alpha_ms + p->token_ms * (double)(ends[x] - from);
+        if (act->direct && !e->into)
             e->s->busy[i] += sum.ms;
     }
     return e->n;

@@ -156,7 +156,8 @@ static double ask_block(const void *ctx, int32_t i, int32_t j)
     double ms = cost_remote(d->p, problem_model(d->p, (size_t)d->act->rank[i]),
                             d->act->len[i], d->act->len[j], j < i, NULL);
 
-    d->busy[i] += ms;
+    if (d->busy)
+        d->busy[i] += ms;
     return ms;
 }
 
@@ -164,7 +165,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                         double limit_ms, hcp_step *steps)
 {
     struct active *act = &s->act;
-    struct direct direct = {p, act, s->busy};
+    struct direct direct = {p, act, p->links ? NULL : s->busy};
     struct eval_pieces pieces;
     struct ring_input in;
     struct score score;
@@ -186,6 +187,9 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     pieces.p = p;
     pieces.s = s;
     pieces.n = 0;
+    pieces.into = p->links ? s->into : NULL;
+    if (p->links)
+        links_into(p, s);
     in = (struct ring_input){.m = act->m,
                              .cls = act->cls,
                              .stride = s->memo.cap,
@@ -200,7 +204,11 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              .send_ms = s->send_ms,
                              .buffers = p->buffers,
                              .barrier = p->barrier,
-                             .run_end = s->run_end};
+                             .run_end = s->run_end,
+                             .into = p->links ? s->into : NULL,
+                             .starts = s->starts,
+                             .len = act->len,
+                             .busy = s->busy};
     for (int32_t i = act->m; i-- > 0;) {
         int new_run = i + 1 == act->m || act->cls[i] != act->cls[i + 1];
 
@@ -320,7 +328,9 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
     static const int32_t cls[3] = {0, 1, 2};
     double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3];
     double ready[4 * MAX_BUFFERS], history[3 * (MAX_BUFFERS + 1)], step_ms[3];
-    int32_t hops[3];
+    int32_t hops[3], starts[3] = {1, 1, 1};
+    struct link_into into[3];
+    double busy[3];
     struct ring_arrays arrays = {ready, history, step_ms, NULL};
     struct ring_input in = {.m = m,
                             .cls = cls,
@@ -331,7 +341,11 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                             .hops = hops,
                             .send_ms = send,
                             .buffers = p->buffers,
-                            .barrier = p->barrier};
+                            .barrier = p->barrier,
+                            .into = p->links ? into : NULL,
+                            .starts = starts,
+                            .len = len,
+                            .busy = busy};
     struct score score;
 
     for (int i = 0; i < m; i++) {
@@ -345,6 +359,8 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
             late[3 * i + j] = cost_remote(p, model, len[i], len[j], 0, NULL);
     }
     cost_hops(p, m, len, hops);
+    if (p->links)
+        links_into_small(p, m, rank, hops, into);
     score.ms = ring_run(&in, &arrays, fin, NULL);
     score.none = score.gave_up = 0;
     score.source = HCP_FROM_MEASURED;

@@ -138,6 +138,26 @@ typedef struct hcp_rank {
     int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none */
 } hcp_rank;
 
+/* May the planner choose the order of the ranks in the ring? */
+typedef enum hcp_order {
+    HCP_ORDER_GIVEN = 0, /* the caller's, and no other is looked at */
+    HCP_ORDER_FREE = 1,  /* the fastest found */
+    HCP_ORDER_FIXED = 2  /* the caller's; the plan says what HCP_ORDER_FREE would gain */
+} hcp_order;
+
+/* The link over which rank `from` sends to rank `to`, and what its transfers and the
+ * blocks that `to` computes meanwhile cost each other. No size member: it travels in
+ * arrays of the caller, so its layout is fixed for one major version. */
+typedef struct hcp_link {
+    int32_t from, to;  /* different ranks, by their index in hcp_ring_create() */
+    int32_t shared[2]; /* what other links use, too (a network card on the way out, one
+                          on the way in): 1 .. n_shared; 0: nothing */
+    double alpha_us, gbps;    /* alone; gbps 0: infinitely fast */
+    double slowdown;          /* of the block beside a transfer, >= 1; 0: 1 */
+    double transfer_slowdown; /* of the transfer beside a block, >= 1; 0: 1 */
+    double overhead_us;       /* of every step whose block came over it */
+} hcp_link;
+
 /* What to split, and how. */
 typedef struct hcp_question {
     size_t size;
@@ -159,6 +179,14 @@ typedef struct hcp_question {
     int32_t extrapolate;   /* 1: answer outside the measured lengths, flagged */
     int32_t sub_blocks;    /* pieces in which a KV block is sent and computed, 1 .. 64;
                               default 1 */
+    hcp_order order;       /* default GIVEN */
+    const hcp_link *links; /* ascending by from, then to, none twice; a pair that is not
+                              among them has link_alpha_us and link_gbps. Default none */
+    size_t n_links;
+    const double
+        *shared_gbps; /* [n_shared] speed of what links share: of k links of the
+                         ring that carry blocks over it each has a k-th at most */
+    size_t n_shared;  /* 4 a rank at most */
 } hcp_question;
 
 /* A run of consecutive tokens. */
@@ -180,8 +208,16 @@ typedef struct hcp_plan_rank {
                           is waiting */
 } hcp_plan_rank;
 
+/* A rank's place in a plan with an order or links of its own. */
+typedef struct hcp_place {
+    int32_t rank; /* the question's index of the rank here: a permutation */
+    hcp_link
+        link; /* to the next rank with tokens, as it is while all that share it are
+                 busy (shared is 0 0); all 0 where the rank has no tokens, or alone */
+} hcp_place;
+
 /* A plan. Before the call the caller sets size, the two arrays and their capacities
- * (hcp_plan_init()); everything else is output. */
+ * (hcp_plan_init()), and places where it is needed; everything else is output. */
 typedef struct hcp_plan {
     size_t size;
     hcp_plan_rank *ranks;
@@ -222,6 +258,13 @@ typedef struct hcp_plan {
     uint64_t models_hash;  /* of the models' contents */
     uint64_t fingerprint;  /* of question, models and answer */
     int32_t sub_blocks;
+    hcp_place *places; /* the caller's, ranks_capacity of them; NULL will do for the order
+                          GIVEN without links. Filled in if order or has_links is not 0 */
+    hcp_order order;   /* not GIVEN: ranks[i] is rank places[i].rank of the question */
+    int32_t has_links; /* 1: links are those of places */
+    double given_order_ms; /* the fastest found in the caller's order and in any; NaN:
+                              none, */
+    double any_order_ms;   /* or order is GIVEN. given / any: what reordering gains */
 } hcp_plan;
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
@@ -258,6 +301,7 @@ HCP_API const char *hcp_strategy_name(hcp_strategy strategy);
 HCP_API int hcp_strategy_from_name(const char *name, hcp_strategy *out);
 HCP_API const char *hcp_layout_name(hcp_layout layout);
 HCP_API int hcp_layout_from_name(const char *name, hcp_layout *out);
+HCP_API const char *hcp_order_name(hcp_order order);
 HCP_API const char *hcp_source_name(hcp_source source);
 HCP_API const char *hcp_decision_name(hcp_decision decision);
 

@@ -5,6 +5,7 @@
 static const char *const strategies[] = {"even", "nominal", "proportional", "lut",
                                          "poly", "best",    "given"};
 static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"};
+static const char *const orders[] = {"given", "free", "fixed"};
 static const char *const sources[] = {"measured", "interpolated", "extrapolated"};
 static const char *const decisions[] = {"split", "even", "drop"};
 
@@ -54,6 +55,11 @@ int hcp_layout_from_name(const char *name, hcp_layout *out)
         return -1;
     *out = (hcp_layout)i;
     return 0;
+}
+
+const char *hcp_order_name(hcp_order order)
+{
+    return name_of(orders, COUNT(orders), (int)order);
 }
 
 const char *hcp_source_name(hcp_source source)

@@ -15,7 +15,10 @@ enum {
     OPT_GBPS,
     OPT_BARRIER,
     OPT_SUB_BLOCKS,
-    OPT_LINK
+    OPT_LINK,
+    OPT_LINKS,
+    OPT_REORDER,
+    OPT_FIX_ORDER
 };
 
 static const struct argp_option common_options[] = {
@@ -25,8 +28,7 @@ static const struct argp_option common_options[] = {
     {"ranks", OPT_RANKS, "LIST", 0,
      "Ranks in ring order: [N*]DEVICE[@LIMIT], separated by commas", 1},
     {"provider", OPT_PROVIDER, "NAME", 0,
-     "Kernel whose times count (the fastest of those that are measured on all ranks)",
-     1},
+     "Kernel whose times count (the fastest of those that are measured on all ranks)", 1},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0,
      "Answer outside the measured lengths, and say so", 1},
     {0},
@@ -50,6 +52,12 @@ static const struct argp_option ring_options[] = {
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 2},
     {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)",
      2},
+    {"links", OPT_LINKS, "FILE|TRANSPORT", 0,
+     "A link for each pair of ranks: from a text file, or measured over nccl or mpi", 2},
+    {"reorder", OPT_REORDER, NULL, 0, "Choose the order of the ranks in the ring, too",
+     2},
+    {"fix-order", OPT_FIX_ORDER, NULL, 0,
+     "Keep the order of --ranks, and say what another would gain", 2},
     {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
     {0},
 };
@@ -147,6 +155,17 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         if (strcmp(arg, "nccl") != 0 && strcmp(arg, "mpi") != 0)
             argp_error(state, "--link '%s' is not known; expected nccl or mpi", arg);
         args->link = arg;
+        return 0;
+    case OPT_LINKS:
+        args->links = arg;
+        args->given |= PLAN_GIVEN_ORDER;
+        return 0;
+    case OPT_REORDER:
+    case OPT_FIX_ORDER:
+        if (args->question.order)
+            argp_error(state, "--reorder and --fix-order: give one, once");
+        args->question.order = key == OPT_REORDER ? HCP_ORDER_FREE : HCP_ORDER_FIXED;
+        args->given |= PLAN_GIVEN_ORDER;
         return 0;
     case OPT_SUB_BLOCKS:
     case OPT_BUFFERS:

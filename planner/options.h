@@ -15,13 +15,15 @@ enum {
     PLAN_GIVEN_BARRIER = 8,
     PLAN_GIVEN_SPLIT = 16, /* --tile, --stripes or --max-tokens */
     PLAN_GIVEN_SUB_BLOCKS = 32,
-    PLAN_GIVEN_STRATEGY = 64
+    PLAN_GIVEN_STRATEGY = 64,
+    PLAN_GIVEN_ORDER = 128
 };
 
 struct plan_args {
     const char *db, *ranks, *provider, *max_tokens;
     const char *link;   /* transport whose measured times count; NULL none */
     const char *tokens; /* split: --tokens, NULL none */
+    const char *links;  /* file or transport with a link for each pair; NULL none */
     int json;
     int decode; /* --phase decode is answered: blocks are predicted, nothing is planned */
     unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
@@ -33,7 +35,8 @@ void plan_args_init(struct plan_args *args);
  * plan_args *. */
 extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
- * --link-gbps --barrier; child input: struct plan_args *. */
+ * --link-gbps --links --reorder --fix-order --barrier; child input: struct plan_args *.
+ */
 extern const struct argp plan_ring_argp;
 /* Value of --strategy; a usage error ends the program. */
 void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q);
@@ -48,6 +51,8 @@ struct session {
     void *workspace;
     size_t workspace_bytes;
     int64_t *tokens; /* of --tokens; NULL none */
+    hcp_link *links; /* of --links; NULL none */
+    double *shared_gbps;
     hcp_plan plan;
 };
 /* Opens the database and binds the ranks of args. Zero the session first. */
@@ -56,6 +61,10 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
  * session takes over on success; args->link sets its link. */
 int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct session *s,
                       struct hcp_err *err);
+/* links-file.c: --links into the session and the question. */
+int session_links(const struct plan_args *args, const hcp_shape *shape,
+                  const hcp_rank *ranks, size_t n, const char *provider, hcp_question *q,
+                  struct session *s, struct hcp_err *err);
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
 void session_close(struct session *s);

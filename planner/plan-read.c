@@ -38,16 +38,19 @@ enum member {
     M_GBPS,
     M_MODELS_HASH,
     M_SUB_BLOCKS,
+    M_ORDER,
+    M_GIVEN_ORDER,
+    M_ANY_ORDER,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
-    "schema",      "strategy",  "seq_len",        "mask",          "layout",
-    "phase",       "ranks",     "makespan_ms",    "interval_ms",   "bound_ms",
-    "even_ms",     "drop_ms",   "gain_over_even", "source",        "fingerprint",
-    "decision",    "provider",  "dtype",          "batch",         "heads",
-    "kv_heads",    "head_dim",  "tile",           "stripes",       "critical_rank",
-    "exact",       "buffers",   "barrier",        "link_alpha_us", "link_gbps",
-    "models_hash", "sub_blocks"};
+    "schema",      "strategy",   "seq_len",        "mask",           "layout",
+    "phase",       "ranks",      "makespan_ms",    "interval_ms",    "bound_ms",
+    "even_ms",     "drop_ms",    "gain_over_even", "source",         "fingerprint",
+    "decision",    "provider",   "dtype",          "batch",          "heads",
+    "kv_heads",    "head_dim",   "tile",           "stripes",        "critical_rank",
+    "exact",       "buffers",    "barrier",        "link_alpha_us",  "link_gbps",
+    "models_hash", "sub_blocks", "order",          "given_order_ms", "any_order_ms"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -59,11 +62,30 @@ enum rank_member {
     R_COMPUTE,
     R_MODEL,
     R_MAX_TOKENS,
+    R_GIVEN_RANK,
+    R_LINK_ALPHA,
+    R_LINK_GBPS,
+    R_LINK_SLOWDOWN,
+    R_LINK_TRANSFER,
+    R_LINK_OVERHEAD,
     R_COUNT
 };
-static const char *const rank_names[R_COUNT] = {
-    "rank",         "device",    "limit",      "tokens", "segments",
-    "predicted_ms", "kv_tokens", "compute_ms", "model",  "max_tokens"};
+static const char *const rank_names[R_COUNT] = {"rank",
+                                                "device",
+                                                "limit",
+                                                "tokens",
+                                                "segments",
+                                                "predicted_ms",
+                                                "kv_tokens",
+                                                "compute_ms",
+                                                "model",
+                                                "max_tokens",
+                                                "given_rank",
+                                                "link_alpha_us",
+                                                "link_gbps",
+                                                "link_slowdown",
+                                                "link_transfer_slowdown",
+                                                "link_overhead_us"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -74,6 +96,7 @@ struct reading {
     int64_t pair[2];
     int n_pair;
     hcp_plan_rank *rank; /* under construction */
+    hcp_place place;
 };
 
 static int find_member(const char *const *names, int n, const char *key)
@@ -149,6 +172,12 @@ static const char *strategy_at(int i)
 static const char *layout_at(int i)
 {
     return i == 0 ? "" : hcp_layout_name((hcp_layout)i); /* a plan is never "auto" */
+}
+
+static const char *order_at(int i)
+{
+    return i == 0 ? ""
+                  : hcp_order_name((hcp_order)i); /* a plan has none of its own then */
 }
 
 static const char *source_at(int i)
@@ -234,6 +263,18 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &rank->predicted_ms);
     case R_COMPUTE:
         return jin_double(in, &rank->compute_ms);
+    case R_GIVEN_RANK:
+        return read_int32(in, 0, HCP_PLAN_MAX_RANKS - 1, &r->place.rank);
+    case R_LINK_ALPHA:
+        return jin_double(in, &r->place.link.alpha_us);
+    case R_LINK_GBPS:
+        return jin_double(in, &r->place.link.gbps); /* null, NaN here: 0 later */
+    case R_LINK_SLOWDOWN:
+        return jin_double(in, &r->place.link.slowdown);
+    case R_LINK_TRANSFER:
+        return jin_double(in, &r->place.link.transfer_slowdown);
+    case R_LINK_OVERHEAD:
+        return jin_double(in, &r->place.link.overhead_us);
     default:
         return jin_array(in, read_segment, r);
     }
@@ -264,6 +305,8 @@ static int read_rank(struct json_in *in, void *ctx)
         return jin_fail(in, "more ranks than the array holds");
     r->rank = &rank;
     r->rank_seen = 0;
+    memset(&r->place, 0, sizeof r->place);
+    r->place.rank = (int32_t)r->n_ranks;
     rank.first_segment = (int64_t)r->n_segments;
     if (jin_object(in, read_rank_member, r))
         return -1;
@@ -271,6 +314,11 @@ static int read_rank(struct json_in *in, void *ctx)
         return jin_fail(in, "a rank lacks device, limit, tokens or segments");
     if (!(r->rank_seen >> R_KV_TOKENS & 1))
         rank.kv_tokens = rank.tokens;
+    if (!(r->place.link.gbps > 0))
+        r->place.link.gbps = 0;
+    r->plan->has_links |= (r->rank_seen >> R_LINK_GBPS & 1) != 0;
+    if (r->plan->places)
+        r->plan->places[r->n_ranks] = r->place;
     if (r->plan->ranks)
         r->plan->ranks[r->n_ranks] = rank;
     r->n_ranks++;
@@ -289,6 +337,10 @@ static int read_names(struct json_in *in, hcp_plan *plan, int id)
     case M_LAYOUT:
         rc = read_name(in, layout_at, HCP_LAYOUT_STRIPED + 1, &i);
         plan->layout = (hcp_layout)i;
+        return rc;
+    case M_ORDER:
+        rc = read_name(in, order_at, HCP_ORDER_FIXED + 1, &i);
+        plan->order = (hcp_order)i;
         return rc;
     case M_SOURCE:
         rc = read_name(in, source_at, HCP_FROM_EXTRAPOLATED + 1, &i);
@@ -345,6 +397,10 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &plan->even_ms);
     case M_DROP:
         return jin_double(in, &plan->drop_ms);
+    case M_GIVEN_ORDER:
+        return jin_double(in, &plan->given_order_ms);
+    case M_ANY_ORDER:
+        return jin_double(in, &plan->any_order_ms);
     case M_GAIN:
         return jin_double(in, &plan->gain_over_even);
     case M_ALPHA:
@@ -363,6 +419,7 @@ static int read_known(struct json_in *in, struct reading *r, int id)
     switch (id) {
     case M_STRATEGY:
     case M_LAYOUT:
+    case M_ORDER:
     case M_SOURCE:
     case M_DECISION:
     case M_MASK:
@@ -508,6 +565,8 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.strategy = HCP_STRATEGY_BEST;
     result.makespan_ms = result.bound_ms = result.even_ms = result.drop_ms = NAN;
     result.gain_over_even = NAN;
+    result.given_order_ms = result.any_order_ms = NAN;
+    result.places = plan->places;
     r.plan = &result;
     r.interval[0] = r.interval[1] = NAN;
     if (read_plan(&in, &r) || consistent(&in, &r))
@@ -521,6 +580,17 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     if (!(result.link_alpha_us >= 0))
         return plan_fail(text, text_size, HCP_STATUS_FORMAT,
                          "not a plan: link_alpha_us is negative");
+    if ((result.order || result.has_links) && !result.places)
+        return plan_fail(
+            text, text_size, HCP_STATUS_SPACE,
+            "the plan has an order or links of its own: it needs an array of "
+            "%zu places",
+            result.n_ranks);
+    if ((result.order || result.has_links) && links_bad_places(&result))
+        return plan_fail(
+            text, text_size, HCP_STATUS_FORMAT,
+            "not a plan: given_rank comes twice or is none of its ranks, or a "
+            "number of a link is out of range");
     *plan = result;
     return HCP_STATUS_OK;
 }

@@ -123,6 +123,17 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
     name_string(out, "model", rank->model, sizeof rank->model);
     if (rank->max_tokens > 0)
         name_int(out, "max_tokens", rank->max_tokens);
+    if (plan->order || plan->has_links)
+        name_int(out, "given_rank", plan->places[r].rank);
+    if (plan->has_links) {
+        const hcp_link *link = &plan->places[r].link;
+
+        name_double(out, "link_alpha_us", link->alpha_us);
+        name_double(out, "link_gbps", link->gbps > 0 ? link->gbps : 1.0 / 0.0);
+        name_double(out, "link_slowdown", link->slowdown);
+        name_double(out, "link_transfer_slowdown", link->transfer_slowdown);
+        name_double(out, "link_overhead_us", link->overhead_us);
+    }
     put(out, "}");
 }
 
@@ -180,6 +191,12 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     put_double(out, plan->link_gbps > 0 ? plan->link_gbps : 1.0 / 0.0);
     put_name(out, "models_hash");
     put_hash(out, plan->models_hash);
+    if (plan->order) {
+        name_string(out, "order", hcp_order_name(plan->order), 8);
+        name_double(out, "given_order_ms", plan->given_order_ms);
+        name_double(out, "any_order_ms", plan->any_order_ms);
+        name_double(out, "reorder_gain", plan->given_order_ms / plan->any_order_ms);
+    }
     put(out, "}");
 }
 
@@ -187,7 +204,8 @@ hcp_status hcp_plan_to_json(const hcp_plan *plan, char *json, size_t size, size_
 {
     struct json_out out = {json, json ? size : 0, 0};
 
-    if (!plan || plan->size < sizeof *plan || (plan->n_ranks > 0 && !plan->ranks))
+    if (!plan || plan->size < sizeof *plan || (plan->n_ranks > 0 && !plan->ranks) ||
+        ((plan->order || plan->has_links) && !plan->places))
         return HCP_STATUS_INVALID;
     put_plan(&out, plan);
     if (needed)
@@ -267,5 +285,19 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
         hash_u64(&h, (uint64_t)plan->segments[i].length);
     }
     hash_double(&h, plan->makespan_ms);
+    if (plan->order || plan->has_links) {
+        hash_u64(&h, (uint64_t)plan->order);
+        hash_u64(&h, (uint64_t)plan->has_links);
+        for (size_t r = 0; plan->places && r < plan->n_ranks; r++) {
+            const hcp_link *link = &plan->places[r].link;
+
+            hash_u64(&h, (uint64_t)plan->places[r].rank);
+            hash_double(&h, link->alpha_us);
+            hash_double(&h, link->gbps);
+            hash_double(&h, link->slowdown);
+            hash_double(&h, link->transfer_slowdown);
+            hash_double(&h, link->overhead_us);
+        }
+    }
     return h;
 }

@@ -6,6 +6,7 @@
  *   api.c         hcp_plan_split and friends        answer.c  numbers beside a split
  *   strategies.c  the six strategies                round.c   shares -> whole tiles
  *   solve-search.c, solve-exact.c                   shares that finish first
+ *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   cost.c        block times, areas, segments      plan-write.c, plan-read.c, json.c
@@ -16,6 +17,7 @@
 #ifndef HCP_PLAN_H
 #define HCP_PLAN_H
 #include "db/db.h"
+#include "db/interference.h"
 #include "fit/model.h"
 #include "planner/hcpplan.h"
 
@@ -76,6 +78,27 @@ struct problem {
     int kernel_only;           /* leave finish passes out: for bounds */
     double alpha_ms, token_ms; /* transfer of a token's K and V */
     const int64_t *cap;        /* [n] tokens a rank may hold */
+    const int32_t *order;      /* [n] the question's index of each rank; NULL: the same */
+    const struct links *links; /* NULL: all of alpha_ms and token_ms */
+    int any_subset;            /* try leaving out ranks that are not the slowest */
+    int thorough; /* small groups: look at moves between all pairs of ranks */
+};
+
+/* Links between ranks: the question's, or (places) those of a plan. */
+struct links {
+    const hcp_link *link;
+    size_t n_links;
+    const double *shared_gbps;
+    size_t n_shared;
+    const hcp_place *places; /* by rank; instead of the above */
+    hcp_link other;          /* of pairs without a link of their own */
+};
+
+/* A link as the recurrence needs it. */
+struct link_into {
+    double alpha_ms, token_ms;
+    struct hcp_interference beside;
+    int disturbs; /* beside is not 1, 1, 0 */
 };
 
 static inline const hcp_model *problem_model(const struct problem *p, size_t r)
@@ -92,6 +115,9 @@ struct score {
     uint8_t source; /* hcp_source, where it has been asked for */
     double ms;
 };
+
+struct answer;
+struct scratch;
 
 #define HUGE_MS 1e300
 
@@ -142,6 +168,12 @@ struct ring_input {
     int buffers, barrier;
     const int32_t *run_end; /* [m] end of the run of equal classes each rank is in */
     int32_t runs;           /* their number; 0: not counted */
+    /* Links that differ: [m] that into each rank, transfers its KV is sent in, tokens.
+     * NULL: send_ms. busy [m] then receives what is computed. */
+    const struct link_into *into;
+    const int32_t *starts;
+    const int64_t *len;
+    double *busy;
 };
 
 struct ring_arrays {
@@ -188,11 +220,23 @@ struct scratch {
     int32_t *order, *slow_order; /* [n]; slow_order: slowest rank first */
     uint8_t *allowed;
     int64_t *tokens[TOK_COUNT]; /* [n] each */
+    struct link_into *into;     /* [n] */
+    int32_t *starts;            /* [n] */
+    int32_t *sharers;           /* [4 n] links over each shared thing; else 0 */
+    int sharers_clear;
+    struct hcp_ring view; /* the ring in another order, its ranks in bound [n] */
+    struct bound_rank *bound;
+    int32_t *place, *place_best, *place_here, *place_trial, *kind_of; /* [n] */
 };
 
 /* api.c: text helper; returns status. */
 hcp_status plan_fail(char *text, size_t size, hcp_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* api.c: hcp_plan_split; exhaustive as of order_decide. */
+hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int exhaustive,
+                      void *workspace, size_t workspace_bytes, char *text,
+                      size_t text_size, hcp_plan *plan);
 
 /* scratch.c */
 size_t scratch_bytes(size_t n);
@@ -238,6 +282,13 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
 /* ring-pieces.c: the same for in->pieces. */
 double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, double *fin,
                        hcp_step *steps);
+/* Where links differ: alone, KV of rank j into rank i; beside what is computed, block k
+ * into rank i; block k on rank i, own_ms and peer_ms being what its block k (or k - 1)
+ * and that of the rank before take alone. */
+double ring_transfer_ms(const struct ring_input *in, int32_t i, int32_t k, double own_ms,
+                        double peer_ms);
+double ring_compute_ms(const struct ring_input *in, int32_t i, int32_t k, double own_ms,
+                       double peer_ms);
 /* Shared by both: the rows of step k, and a step of the report. */
 double *ring_ready(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
 double *ring_fin(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
@@ -268,12 +319,42 @@ struct eval_pieces {
     int32_t n, mine, theirs; /* classes of the block below; n 0: none yet */
     int earlier;
     double ms[MAX_SUB_BLOCKS], send_ms[MAX_SUB_BLOCKS];
+    const struct link_into *into; /* NULL: the problem's link */
 };
 int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double **ms,
                           const double **send_ms);
 /* Up to three ranks with whole blocks, without the memo. */
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len);
+
+/* links.c: HCP_STATUS_INVALID and why. */
+hcp_status links_check(const hcp_question *q, size_t n, char *text, size_t text_size);
+/* Whether a speed, a time or a slowdown is out of range. */
+int links_bad_numbers(const hcp_link *link);
+/* Whether a plan's places are no permutation, or a link in them is none. */
+int links_bad_places(const hcp_plan *plan);
+/* The link from one rank to another, by position, alone. */
+hcp_link links_between(const struct problem *p, size_t from, size_t to);
+/* Links into the ranks of s->act, whose KV travels s->hops, into s->into, and s->starts.
+ */
+void links_into(const struct problem *p, struct scratch *s);
+/* The same for up to three ranks, into[3]. */
+void links_into_small(const struct problem *p, int m, const int32_t *rank,
+                      const int32_t *hops, struct link_into *into);
+/* The places of a plan: rank, and link to the next rank with tokens. */
+void links_places(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                  hcp_place *places);
+
+/* order.c: s->view, caps and speeds for the ranks of `ring` in this order (position ->
+ * index), which is copied to s->place; p then asks about that. */
+void order_set(struct problem *p, struct scratch *s, const hcp_ring *ring,
+               const int32_t *order);
+/* strategy_decide in the order, or over the orders, that the question says. Sets
+ * given_order_ms and any_order_ms. exhaustive: -1 as many orders as are few, 0 never, 1
+ * always. */
+hcp_status order_decide(struct problem *p, struct scratch *s,
+                        const hcp_question *question, int exhaustive, char *text,
+                        size_t text_size, struct answer *out);
 
 /* round.c: tiles a rank may hold beside the rest (1) or not (0). */
 int64_t round_room(const struct problem *p, size_t r, int with_rest);
@@ -313,6 +394,9 @@ struct score solve(const struct problem *p, struct scratch *s, const uint8_t *al
  * H200 on 2 to 8 ranks with 4K to 32K tokens each: 0.3 % on average, 2.7 % at most. */
 void problem_set_layout(struct problem *p, hcp_layout layout);
 
+/* api.c: the caps of the ranks of p->ring into s->cap. */
+void problem_set_caps(struct problem *p, struct scratch *s);
+
 /* strategies.c */
 struct answer {
     hcp_layout layout;
@@ -320,10 +404,17 @@ struct answer {
     struct score score;
     struct score even, drop; /* fastest even split and drop set in the layouts allowed */
     int exact;
+    double given_order_ms, any_order_ms; /* order_decide */
 };
 /* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into
  * s->whole, s->peak and s->slow_order; once a question. */
 void strategy_speeds(const struct problem *p, struct scratch *s);
+/* The layouts a question allows under p's mask, in the order they are tried. */
+int strategy_layouts(const struct problem *p, hcp_layout layout, hcp_layout out[3]);
+/* The best split found that leaves out ranks which need not be the slowest: any subset of
+ * up to six ranks; beyond, one after the other as long as that helps. out: its split. */
+struct score strategy_subset(const struct problem *p, struct scratch *s, double limit_ms,
+                             int64_t *out);
 /* Decides; p is a template whose layout and kind become those of the answer. */
 hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,

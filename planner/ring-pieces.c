@@ -14,6 +14,50 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
+/* What rank i computes in step k, alone. */
+static double alone_ms(const struct ring_input *in, int32_t i, int32_t k)
+{
+    const double *send_ms, *ms;
+    double sum = 0;
+    int32_t n;
+
+    if (k == 0)
+        return in->own[in->cls[i]];
+    n = in->pieces(in->pieces_ctx, i, (i - k + in->m) % in->m, &ms, &send_ms);
+    for (int32_t p = 0; p < n; p++)
+        sum += ms[p];
+    return sum;
+}
+
+/* By how much computing and transfer beside each other stretch the pieces of block k on
+ * rank i: all of them alike. */
+struct stretch {
+    double compute, transfer, overhead_ms;
+};
+
+static struct stretch stretch_of(const struct ring_input *in, int32_t i, int32_t k)
+{
+    struct stretch s = {1, 1, 0};
+    int32_t from = i > 0 ? i - 1 : in->m - 1, j = (i - k + in->m) % in->m;
+    const struct link_into *link;
+    double own, alone;
+
+    if (!in->into || !in->into[i].disturbs)
+        return s;
+    link = &in->into[i];
+    s.overhead_ms = k > 0 ? link->beside.overhead_ms : 0;
+    own = alone_ms(in, i, k);
+    if (own > 0)
+        s.compute =
+            (ring_compute_ms(in, i, k, own, alone_ms(in, from, k)) - s.overhead_ms) / own;
+    alone = in->starts[j] * link->alpha_ms + link->token_ms * (double)in->len[j];
+    if (k > 0 && alone > 0)
+        s.transfer = ring_transfer_ms(in, i, k, alone_ms(in, i, k - 1),
+                                      alone_ms(in, from, k - 1)) /
+                     alone;
+    return s;
+}
+
 /* Step k of rank i, whose block comes from rank j: arrival[] is when its pieces are at
  * the rank before, here[] receives when they are here. *free_ms: when the link and a
  * buffer are free; then when the last piece is here. Returns the end of computing. */
@@ -23,19 +67,24 @@ static double run_block(const struct ring_input *in, int32_t i, int32_t j, int32
 {
     const double *send_ms, *ms;
     double now = before, start = 0, busy = 0, wait = 0;
+    struct stretch by = stretch_of(in, i, k);
     int32_t n = in->pieces(in->pieces_ctx, i, j, &ms, &send_ms);
 
     for (int32_t p = 0; p < n; p++) {
         double begin;
 
-        here[p] = *free_ms = larger(*free_ms, arrival[p]) + send_ms[p];
+        here[p] = *free_ms = larger(*free_ms, arrival[p]) + send_ms[p] * by.transfer;
         begin = larger(now, here[p]);
         if (p == 0)
             start = begin;
         wait += begin - now;
-        now = begin + ms[p];
-        busy += ms[p];
+        now = begin + ms[p] * by.compute;
+        busy += ms[p] * by.compute;
     }
+    now += by.overhead_ms;
+    busy += by.overhead_ms;
+    if (in->into)
+        in->busy[i] += busy;
     if (steps)
         ring_put_step(in, steps, i, k, *free_ms, start, busy, now, wait);
     return now;
@@ -52,7 +101,9 @@ double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, doubl
         double *now = ring_fin(in, a, 0);
 
         ready[i] = 0;
-        now[i] = in->own[in->cls[i]];
+        now[i] = in->own[in->cls[i]] * stretch_of(in, i, 0).compute;
+        if (in->into)
+            in->busy[i] = now[i];
         memset(a->arrival + (size_t)i * MAX_SUB_BLOCKS, 0, sizeof last_rank);
         if (steps)
             ring_put_step(in, steps, i, 0, 0, 0, now[i], now[i], 0);

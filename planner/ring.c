@@ -31,6 +31,62 @@ static double block_ms(const struct ring_input *in, int32_t i, int32_t j)
                    : table[(size_t)in->cls[i] * (size_t)in->stride + (size_t)in->cls[j]];
 }
 
+/* What rank i computes in step k, alone. */
+static double alone_ms(const struct ring_input *in, int32_t i, int32_t k)
+{
+    return k == 0 ? in->own[in->cls[i]] : block_ms(in, i, (i - k + in->m) % in->m);
+}
+
+static int32_t before_of(const struct ring_input *in, int32_t i)
+{
+    return i > 0 ? i - 1 : in->m - 1;
+}
+
+double ring_transfer_ms(const struct ring_input *in, int32_t i, int32_t k, double own_ms,
+                        double peer_ms)
+{
+    const struct link_into *link = &in->into[i];
+    int32_t j = (i - k + in->m) % in->m;
+    double ms = in->starts[j] * link->alpha_ms + link->token_ms * (double)in->len[j], own;
+
+    if (link->disturbs)
+        hcp_interference_times(&link->beside, own_ms, peer_ms, ms, &own, &ms);
+    return ms;
+}
+
+double ring_compute_ms(const struct ring_input *in, int32_t i, int32_t k, double own_ms,
+                       double peer_ms)
+{
+    const struct link_into *link = &in->into[i];
+    int32_t next = (i - k - 1 + 2 * in->m) % in->m; /* whose block comes meanwhile */
+    double ms = own_ms, transfer;
+
+    if (!link->disturbs)
+        return ms;
+    if (k + 1 < in->m && k + 1 <= in->hops[next]) {
+        transfer =
+            in->starts[next] * link->alpha_ms + link->token_ms * (double)in->len[next];
+        hcp_interference_times(&link->beside, own_ms, peer_ms, transfer, &ms, &transfer);
+    }
+    return k > 0 ? ms + link->beside.overhead_ms : ms;
+}
+
+/* Both by what the ranks compute alone, which is looked up where it matters. */
+static double transfer_ms(const struct ring_input *in, int32_t i, int32_t k)
+{
+    int disturbs = in->into[i].disturbs;
+
+    return ring_transfer_ms(in, i, k, disturbs ? alone_ms(in, i, k - 1) : 0,
+                            disturbs ? alone_ms(in, before_of(in, i), k - 1) : 0);
+}
+
+static double compute_ms(const struct ring_input *in, int32_t i, int32_t k)
+{
+    double peer = in->into[i].disturbs ? alone_ms(in, before_of(in, i), k) : 0;
+
+    return ring_compute_ms(in, i, k, alone_ms(in, i, k), peer);
+}
+
 void ring_put_step(const struct ring_input *in, hcp_step *steps, int32_t i, int32_t k,
                    double ready, double start, double busy, double fin, double wait)
 {
@@ -66,10 +122,18 @@ static double run_barrier(const struct ring_input *in, double *fin, hcp_step *st
 
         for (int32_t i = 0; i < m; i++) {
             int32_t j = (i - k + m) % m;
-            double t = k == 0 ? in->own[in->cls[i]] : block_ms(in, i, j);
+            double t;
 
-            if (k < in->hops[j])
-                longest = larger(longest, in->send_ms[j]);
+            if (!in->into) {
+                t = alone_ms(in, i, k);
+                if (k < in->hops[j])
+                    longest = larger(longest, in->send_ms[j]);
+            } else {
+                t = k <= in->hops[j] ? compute_ms(in, i, k) : 0;
+                in->busy[i] += t;
+                if (k < in->hops[j])
+                    longest = larger(longest, transfer_ms(in, (i + 1) % m, k + 1));
+            }
             longest = larger(longest, t);
             if (steps) {
                 double before = k == 0 ? 0 : fin[i];
@@ -198,14 +262,16 @@ static void step_partial(const struct ring_input *in, int32_t k, const struct be
             ready_next[i] = NAN;
             fin[i] = b->fin[i];
         } else {
-            t = block_ms(in, i, j);
-            start = larger(b->ready[i > 0 ? i - 1 : m - 1], b->ready[i]);
+            t = in->into ? compute_ms(in, i, k) : block_ms(in, i, j);
+            start = larger(b->ready[before_of(in, i)], b->ready[i]);
             if (b->freed)
                 start = larger(start, b->freed[i]);
             if (b->passed && b->passed[i] > start) /* NaN: it was not sent on */
                 start = b->passed[i];
-            ready_next[i] = start + in->send_ms[j];
+            ready_next[i] = start + (in->into ? transfer_ms(in, i, k) : in->send_ms[j]);
             fin[i] = larger(ready_next[i], b->fin[i]) + t;
+            if (in->into)
+                in->busy[i] += t;
         }
         if (steps)
             put_step(in, steps, i, k, ready_next[i], b->fin[i], fin[i], t);
@@ -230,9 +296,11 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
                 hcp_step *steps)
 {
     int32_t m = in->m, buffers = in->buffers;
-    int full = !steps;
+    int full = !steps && !in->into;
     double makespan = 0, *now = ring_fin(in, a, 0), *ready = ring_ready(in, a, 0);
 
+    for (int32_t i = 0; in->into && i < m; i++)
+        in->busy[i] = 0;
     if (in->barrier)
         return run_barrier(in, fin, steps);
     if (in->pieces)
@@ -240,6 +308,8 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
     for (int32_t i = 0; i < m; i++) {
         ready[i] = 0;
         now[i] = in->own[in->cls[i]];
+        if (in->into)
+            now[i] = in->busy[i] = compute_ms(in, i, 0);
         full &= in->hops[i] == m - 1;
         if (steps)
             put_step(in, steps, i, 0, 0, 0, now[i], now[i]);

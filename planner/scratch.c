@@ -84,6 +84,15 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->allowed, n);
     for (size_t i = 0; i < sizeof s->tokens / sizeof *s->tokens; i++)
         CARVE(s->tokens[i], n);
+    CARVE(s->into, n);
+    CARVE(s->starts, n);
+    CARVE(s->sharers, 4 * n);
+    CARVE(s->bound, n);
+    CARVE(s->place, n);
+    CARVE(s->place_best, n);
+    CARVE(s->place_here, n);
+    CARVE(s->place_trial, n);
+    CARVE(s->kind_of, n);
 }
 
 /* Bytes for n ranks, whatever the alignment of the caller's memory. */
@@ -104,5 +113,6 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
     carve_all(s, &c, n);
     memo_reset(&s->memo);
     s->calls_ready = 0;
+    s->sharers_clear = 0;
     memset(s->act.guess, 0, n * sizeof *s->act.guess);
 }

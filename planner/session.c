@@ -282,6 +282,11 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     args->question.layout = HCP_LAYOUT_AUTO;
     if (from->layout[0])
         hcp_layout_from_name(from->layout, &args->question.layout);
+    if (args->tokens && args->question.order)
+        return hcp_fail(
+            err, HCP_USAGE,
+            "--tokens is a split in the order of --ranks; leave --reorder and "
+            "--fix-order out");
     rc = read_ranks(args, &ranks, &n, err);
     if (rc == HCP_OK && args->tokens)
         rc = read_tokens(args, n, s, err);
@@ -291,6 +296,9 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
         rc = measured_link(args, &shape, ranks, n, args->question.seq_len,
                            args->question.sub_blocks, &args->question.link_alpha_us,
                            &args->question.link_gbps, err);
+    if (rc == HCP_OK && args->links)
+        rc = session_links(args, &shape, ranks, n, hcp_ring_provider(s->ring),
+                           &args->question, s, err);
     free(ranks);
     return rc;
 }
@@ -307,10 +315,13 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
     if (!provider && plan->provider[0])
         provider = plan->provider;
     for (size_t r = 0; r < plan->n_ranks; r++) {
-        hcp_rank_init(&ranks[r]);
-        memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
-        memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
-        ranks[r].max_tokens = plan->ranks[r].max_tokens;
+        int own = plan->order || plan->has_links;
+        hcp_rank *rank = &ranks[own ? (size_t)plan->places[r].rank : r];
+
+        hcp_rank_init(rank);
+        memcpy(rank->device, plan->ranks[r].device, sizeof rank->device);
+        memcpy(rank->limit, plan->ranks[r].limit, sizeof rank->limit);
+        rank->max_tokens = plan->ranks[r].max_tokens;
     }
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
     if (rc == HCP_OK && args->link)
@@ -335,7 +346,8 @@ int session_split(struct plan_args *args, struct session *s, struct hcp_err *err
         hcp_segment *segments = malloc(m * sizeof *segments);
 
         hcp_plan_init(&s->plan, ranks, n, segments, m);
-        if (!ranks || !segments)
+        s->plan.places = calloc(n, sizeof *s->plan.places);
+        if (!ranks || !segments || !s->plan.places)
             return hcp_fail(err, HCP_FAILED, "out of memory");
     }
     if (s->tokens)
@@ -353,6 +365,9 @@ void session_close(struct session *s)
 {
     free(s->plan.ranks);
     free(s->plan.segments);
+    free(s->plan.places);
+    free(s->links);
+    free(s->shared_gbps);
     free(s->workspace);
     free(s->tokens);
     hcp_ring_free(s->ring);

@@ -8,7 +8,7 @@
  * longer than what is to be beaten; below, it is always: where fixed costs dominate, it
  * gains more than that by leaving ranks out. */
 #define MARGIN 0.9
-enum { SMALL_GROUP = 8, LARGE_GROUP = 64 };
+enum { SMALL_GROUP = 8, LARGE_GROUP = 64, THOROUGH = 600 };
 
 static int64_t count(const struct problem *p, const uint8_t *allowed)
 {
@@ -343,6 +343,119 @@ static void scan_split(struct search *q, const size_t *rank, const int64_t *tile
     }
 }
 
+/* The rest to any rank, for a tile or for nothing. */
+static int move_rest_anywhere(struct search *q)
+{
+    const struct problem *p = q->p;
+    size_t holder = p->n;
+
+    for (size_t r = 0; r < p->n; r++)
+        if (q->best[r] % p->tile)
+            holder = r;
+    for (size_t to = 0; holder < p->n && to < p->n; to++) {
+        int64_t back = q->best[to] >= p->tile ? p->tile : 0;
+
+        if (to == holder || !q->allowed[to] ||
+            q->best[to] + p->rest - back > p->cap[to] ||
+            q->best[holder] - p->rest + back > p->cap[holder])
+            continue;
+        memcpy(q->cand, q->best, p->n * sizeof *q->cand);
+        q->cand[to] += p->rest - back;
+        q->cand[holder] += back - p->rest;
+        if (attempt(q))
+            return 1;
+    }
+    return 0;
+}
+
+/* Two ranks exchange their shares. */
+static int exchange(struct search *q)
+{
+    const struct problem *p = q->p;
+
+    for (size_t a = 0; a < p->n; a++)
+        for (size_t b = a + 1; b < p->n; b++) {
+            if (!q->allowed[a] || !q->allowed[b] || q->best[a] == q->best[b] ||
+                q->best[a] > p->cap[b] || q->best[b] > p->cap[a])
+                continue;
+            memcpy(q->cand, q->best, p->n * sizeof *q->cand);
+            q->cand[a] = q->best[b];
+            q->cand[b] = q->best[a];
+            if (attempt(q))
+                return 1;
+        }
+    return 0;
+}
+
+/* Splits all over, where four ranks can have tokens: in eighths of the tiles. */
+static void scan_four(struct search *q)
+{
+    const struct problem *p = q->p;
+    size_t rank[4];
+    int n = 0;
+
+    for (size_t r = 0; r < p->n; r++)
+        if (q->allowed[r] && n < 4)
+            rank[n++] = r;
+    for (int64_t a = 0; q->n_allowed == 4 && a <= 8; a++)
+        for (int64_t b = a; b <= 8; b++)
+            for (int64_t c = b; c <= 8; c++) {
+                int64_t at[5] = {0, p->tiles * a / 8, p->tiles * b / 8, p->tiles * c / 8,
+                                 p->tiles},
+                        tiles[4];
+
+                for (int i = 0; i < 4; i++)
+                    tiles[i] = at[i + 1] - at[i];
+                scan_split(q, rank, tiles, 4);
+            }
+}
+
+/* Moves between all pairs of ranks, large steps first, as long as one helps: what links
+ * that differ and short sequences need, where it is not the busiest rank that counts. */
+static void descend(struct search *q)
+{
+    const struct problem *p = q->p;
+    int64_t largest = 1;
+
+    q->budget = THOROUGH;
+    while (largest < p->tiles)
+        largest *= 2;
+    for (int again = 1; again && q->budget > 0;) {
+        again = p->rest > 0 && move_rest_anywhere(q);
+        again |= exchange(q);
+        for (int64_t step = largest; step > 0; step /= 2)
+            for (size_t from = 0; from < p->n; from++)
+                for (size_t to = 0; to < p->n && q->budget > 0; to++)
+                    while (q->best[from] > 0 && move(q, from, to, step))
+                        again = 1;
+    }
+}
+
+/* Down from the split found so far and, for four ranks, from the best of those all over.
+ */
+static void look_everywhere(struct search *q)
+{
+    const struct problem *p = q->p;
+    int64_t *kept = q->s->tokens[TOK_START];
+    struct score score;
+
+    if (!p->thorough || p->n > SMALL_GROUP)
+        return;
+    descend(q);
+    if (q->n_allowed != 4)
+        return;
+    score = q->score;
+    memcpy(kept, q->best, p->n * sizeof *kept);
+    q->score = (struct score){0, 0, 0, HUGE_MS};
+    scan_four(q);
+    if (q->score.ms < HUGE_MS)
+        descend(q);
+    if (score_less(q->score, score))
+        return;
+    memcpy(q->best, kept, p->n * sizeof *kept);
+    keep(q, eval_split(p, q->s, kept, HUGE_MS, NULL));
+}
+
 /* Blocks in pieces on two or three ranks: what a piece costs, and how many there are,
  * jumps with the shares, so the way down from one start is not enough. Looks at splits
  * all over, at each one where there are few tiles. */
@@ -410,6 +523,7 @@ struct score solve_search(const struct problem *p, struct scratch *s,
             ;
     if (p->rest > 0 && q.budget > 0)
         move_rest(&q);
+    look_everywhere(&q);
     memcpy(s->fin, q.fin, p->n * sizeof *s->fin);
     memcpy(s->busy, q.busy, p->n * sizeof *s->busy);
     return q.score;

@@ -172,6 +172,56 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
     return with_source(p, s, best, tokens);
 }
 
+/* The split that leaves out the ranks of a set, if it is below best; then 1. */
+static int leave_out(const struct problem *p, struct scratch *s, uint64_t set,
+                     struct score *best, int64_t *tokens)
+{
+    int64_t *trial = s->tokens[TOK_OTHER];
+    struct score score;
+    double peak = 0;
+    int exact;
+
+    for (size_t r = 0; r < p->n; r++) {
+        s->allowed[r] = !(set >> r & 1);
+        peak += s->allowed[r] ? s->peak[r] : 0;
+    }
+    if (hopeless(p, peak, best->ms))
+        return 0;
+    score = solve(p, s, s->allowed, best->ms, trial, &exact);
+    if (score.none || score.gave_up || score.ms >= best->ms)
+        return 0;
+    *best = score;
+    memcpy(tokens, trial, p->n * sizeof *tokens);
+    return 1;
+}
+
+struct score strategy_subset(const struct problem *p, struct scratch *s, double limit_ms,
+                             int64_t *out)
+{
+    struct score best = {0, 1, 0, limit_ms};
+    uint64_t gone = 0, next = 0;
+
+    if (p->n < 2 || p->n > 16)
+        return best;
+    if (p->n <= 6) {
+        for (uint64_t set = 1; set + 1 < (uint64_t)1 << p->n; set++)
+            leave_out(p, s, set, &best, out);
+        return best;
+    }
+    for (size_t left = p->n; left > 1; left--) {
+        for (size_t r = 0; r < p->n; r++) {
+            uint64_t set = gone | (uint64_t)1 << r;
+
+            if (set != gone && leave_out(p, s, set, &best, out))
+                next = set;
+        }
+        if (next == gone)
+            break;
+        gone = next;
+    }
+    return best;
+}
+
 /* ---- best ---- */
 
 struct contest {
@@ -295,6 +345,11 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter_whole(c);
     c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
     enter(c, c->drop, s->tokens[TOK_DROP], 0, 0);
+    if (p->any_subset) {
+        score = strategy_subset(p, s, limit_of(c), s->tokens[TOK_DROP]);
+        if (!score.gave_up)
+            enter(c, score, s->tokens[TOK_DROP], 0, 0);
+    }
 }
 
 /* The faster of two splits to compare an answer with; one that needs unmeasured lengths
@@ -349,18 +404,23 @@ static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
     c->answer.drop = drop;
 }
 
+int strategy_layouts(const struct problem *p, hcp_layout layout, hcp_layout out[3])
+{
+    out[0] = layout;
+    if (layout != HCP_LAYOUT_AUTO)
+        return 1;
+    out[0] = p->causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
+    out[1] = HCP_LAYOUT_CONTIGUOUS;
+    out[2] = HCP_LAYOUT_STRIPED;
+    return p->causal ? 3 : 1;
+}
+
 static void decide_best(struct contest *c, hcp_layout layout)
 {
-    static const hcp_layout any[] = {HCP_LAYOUT_ZIGZAG, HCP_LAYOUT_CONTIGUOUS,
-                                     HCP_LAYOUT_STRIPED};
-    static const hcp_layout full[] = {HCP_LAYOUT_CONTIGUOUS};
+    hcp_layout layouts[3];
+    int n = strategy_layouts(c->p, layout, layouts);
 
-    if (layout != HCP_LAYOUT_AUTO)
-        enter_layouts(c, &layout, 1);
-    else if (!c->p->causal)
-        enter_layouts(c, full, 1);
-    else
-        enter_layouts(c, any, 3);
+    enter_layouts(c, layouts, n);
 }
 
 static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text,

@@ -61,11 +61,43 @@ static void print_known(FILE *out, const char *before, double ms, const char *af
 
 void plan_print_link(const hcp_plan *plan, FILE *out)
 {
+    if (plan->has_links) {
+        fprintf(out, ", a link for each pair");
+        return;
+    }
     if (plan->link_alpha_us == 0 && plan->link_gbps == 0)
         return;
     fprintf(out, ", link %.4g us", plan->link_alpha_us);
     if (plan->link_gbps > 0)
         fprintf(out, " + bytes / %.4g GB/s", plan->link_gbps);
+}
+
+static void print_order(const hcp_plan *plan, FILE *out)
+{
+    double gain = plan->given_order_ms / plan->any_order_ms;
+    int differs = 0;
+
+    for (size_t r = 0; plan->order && r < plan->n_ranks; r++)
+        differs |= plan->places[r].rank != (int32_t)r;
+    if (!plan->order)
+        return;
+    if (differs) {
+        fputs("order in the ring:", out);
+        for (size_t r = 0; r < plan->n_ranks && r < 32; r++)
+            fprintf(out, " %d", (int)plan->places[r].rank);
+        fputs(plan->n_ranks > 32 ? " ...; " : "; ", out);
+        print_known(out, "in the order of --ranks ", plan->given_order_ms, "");
+        if (!isnan(gain))
+            fprintf(out, ", %.4g times as long", gain);
+    } else if (gain > 1) {
+        fprintf(out,
+                "order of --ranks kept; another would take %.4g ms (gain "
+                "%.4gx)",
+                plan->any_order_ms, gain);
+    } else {
+        fputs("no faster order found than that of --ranks", out);
+    }
+    fputc('\n', out);
 }
 
 static void print_summary(const hcp_plan *plan, FILE *out)
@@ -93,6 +125,7 @@ static void print_summary(const hcp_plan *plan, FILE *out)
                 "the gain over an even split is inside the error bar: even is as good\n");
     if (dropped > 0)
         fprintf(out, "%zu of %zu ranks get no tokens\n", dropped, plan->n_ranks);
+    print_order(plan, out);
     fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);
 }
 
@@ -102,6 +135,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
     int rc;
 
     hcp_table_column(t, "rank", 1);
+    if (plan->order)
+        hcp_table_column(t, "given_rank", 1);
     hcp_table_column(t, "device", 0);
     hcp_table_column(t, "limit", 0);
     hcp_table_column(t, "tokens", 1);
@@ -117,6 +152,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
         segments_text(plan, rank, segments, sizeof segments);
         hcp_table_row(t);
         hcp_table_cell(t, "%zu", r);
+        if (plan->order)
+            hcp_table_cell(t, "%d", (int)plan->places[r].rank);
         hcp_table_cell(t, "%s", rank->device);
         hcp_table_cell(t, "%s", rank->limit[0] ? rank->limit : "whole");
         hcp_table_cell(t, "%lld", (long long)rank->tokens);

@@ -412,3 +412,88 @@ less_equal() { # A B SLACK
     run hcp-plan splt
     [ "$status" -eq 2 ]
 }
+
+@test "--reorder, --fix-order and --links" {
+    four='2*nvidia-h200@mps:100,2*nvidia-h200@mps:50'
+    cat >net <<-end
+	# two nodes with a network card each, ranks 0 and 2 on one, 1 and 3 on the other
+	share card0 12
+	share card1 12
+	link * * 25 12 share=card0
+	link 1 0-2 25 12 share=card1 overhead_us=5 slowdown=1.1 transfer_slowdown=1.5
+	link 3 0-2 25 12 share=card1 overhead_us=5 slowdown=1.1 transfer_slowdown=1.5
+	both 0 2 8 150
+	both 1 3 8 150
+	end
+    ask="hcp-plan split --ranks $four --seq-len 32K --mask causal --layout zigzag"
+    $ask --json >plain.json
+    $ask --links net --json >given.json
+    $ask --links net --fix-order --json >fixed.json
+    $ask --links net --reorder --json >free.json
+    ! grep -q 'given_rank\|given_order_ms' plain.json
+    # A slow network costs; the caller's order is kept unless asked, and the gain is said.
+    less_equal "$(field makespan_ms plain.json)" "$(field makespan_ms given.json)" -0.001
+    [ "$(field given_order_ms fixed.json)" = "$(field given_order_ms free.json)" ]
+    [ "$(field makespan_ms given.json)" = "$(field given_order_ms free.json)" ]
+    [ "$(field makespan_ms fixed.json)" = "$(field given_order_ms free.json)" ]
+    [ "$(field makespan_ms free.json)" = "$(field any_order_ms fixed.json)" ]
+    less_equal "$(field makespan_ms free.json)" "$(field makespan_ms fixed.json)" -0.03
+    [ "$(grep -o '"given_rank":[0-9]*' fixed.json | tr -dc '0-9\n' | tr '\n' ' ')" = "0 1 2 3 " ]
+    [ "$(grep -o '"given_rank":[0-9]*' free.json | tr -dc '0-9\n' | sort | tr '\n' ' ')" = "0 1 2 3 " ]
+    # The plan of the order chosen is that of ranks named in that order.
+    hcp-plan simulate --plan free.json --json >sim.json
+    less_equal "$(field makespan_ms free.json)" "$(field makespan_ms sim.json)" 1e-12
+    less_equal "$(field makespan_ms sim.json)" "$(field makespan_ms free.json)" 1e-12
+    # One link for all replaces those of the plan.
+    run hcp-plan simulate --plan free.json --link-gbps 200
+    [[ "$output" == *"link 0 us + bytes / 200 GB/s"* ]]
+    run $ask --links net --reorder
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"GIVEN_RANK"* && "$output" == *"a link for each pair"* ]]
+    run $ask --links net --fix-order
+    [[ "$output" == *"order of --ranks kept; another would take"* ]]
+}
+
+@test "what --links cannot read is named by line" {
+    ask="hcp-plan split --ranks $R --seq-len 8K --links bad"
+    try() { # LINE WHAT
+        printf '%s\n' '# comment' "$1" >bad
+        run $ask
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"bad, line 2: "*"$2"* ]]
+    }
+    try "link 0 2 1 1" "'2'"
+    try "link 1-0 0 1 1" "'1-0'"
+    try "link 0 1 x 1" "'x'"
+    try "link 0 1 1 -3" "'-3'"
+    try "link 0 1 1 1 share=card" "'share=card'"
+    try "link 0 1 1 1 slowdown=0.5" "'slowdown=0.5'"
+    try "share card" "speed"
+    try "cable 0 1 1 1" "'cable'"
+    run hcp-plan split --ranks "$R" --seq-len 8K --links nowhere
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"nowhere"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 8K --links nccl
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"hcp-profile link"* ]]
+    run hcp-plan split --ranks "$R" --seq-len 8K --reorder --fix-order
+    [ "$status" -eq 2 ]
+    run hcp-plan split --ranks "$R" --tokens 4K,4K --reorder
+    [ "$status" -eq 2 ]
+}
+
+@test "--links takes what was measured between each pair" {
+    hcp-profile import --db l.db nvidia-h200-fa2
+    hcp-profile import --db l.db nvidia-h200-links
+    hcp-plan fit --quiet --db l.db
+    hcp-plan split --db l.db --ranks '2*nvidia-h200@mps:100,nvidia-h200@mps:10' --seq-len 64K \
+        --links nccl --mask causal --json >pairs.json
+    hcp-plan split --db l.db --ranks '2*nvidia-h200@mps:100' --seq-len 64K --link nccl \
+        --mask causal --json >one.json
+    hcp-plan split --db l.db --ranks '2*nvidia-h200@mps:100' --seq-len 64K --links nccl \
+        --mask causal --json >two.json
+    [ "$(field link_gbps one.json)" = "$(field link_gbps two.json)" ] ||
+        grep -q "\"link_gbps\":$(grep -o '"link_gbps":[0-9.]*,"models' one.json | tr -dc '0-9.')" two.json
+    [ "$(grep -o '"makespan_ms":[0-9.]*' one.json)" = "$(grep -o '"makespan_ms":[0-9.]*' two.json)" ]
+    grep -q '"given_rank":2' pairs.json
+}

@@ -9,9 +9,42 @@
 #include <string.h>
 #include "tests/plan-fixture.h"
 
+static char json[1 << 16];
+
+/* The same question with links between all pairs, the order free. */
+static int ask_reordered(const hcp_ring *ring, const hcp_question *plain,
+                         struct fixture_plan *p, size_t n, uint64_t *seed)
+{
+    static hcp_link links[36];
+    static hcp_place places[6];
+    const double shared = 20;
+    hcp_question q = *plain;
+    char text[512];
+
+    for (size_t i = 0; i < n * n; i++)
+        if (i / n != i % n)
+            links[q.n_links++] = (hcp_link){.from = (int32_t)(i / n),
+                                            .to = (int32_t)(i % n),
+                                            .shared = {i % 3 == 0, 0},
+                                            .alpha_us = fixture_real(seed, 0, 30),
+                                            .gbps = fixture_real(seed, 5, 100),
+                                            .slowdown = fixture_real(seed, 1, 1.2),
+                                            .transfer_slowdown = 1.5,
+                                            .overhead_us = 3};
+    q.links = links;
+    q.shared_gbps = &shared;
+    q.n_shared = 1;
+    q.order = HCP_ORDER_FREE;
+    p->plan.places = places;
+    if (fixture_split(ring, &q, p, text, sizeof text) ||
+        hcp_plan_to_json(&p->plan, json, sizeof json, NULL))
+        return 1;
+    printf("%016llx %s\n", (unsigned long long)p->plan.fingerprint, json);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    static char json[1 << 16];
     struct fixture kinds[4];
     static const char *const names[] = {"d0", "d1", "d2", "d3"};
     uint64_t seed = 99;
@@ -65,6 +98,8 @@ int main(int argc, char **argv)
                 hcp_plan_to_json(&p.plan, json, sizeof json, NULL))
                 return 1;
             printf("%016llx %s\n", (unsigned long long)p.plan.fingerprint, json);
+            if (i == 4 && ask_reordered(ring, &q, &p, n, &seed))
+                return 1;
             fixture_plan_free(&p);
             hcp_ring_free(ring);
         }

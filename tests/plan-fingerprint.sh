@@ -16,14 +16,14 @@ trap 'exit 1' INT TERM
 
 sources="$top_srcdir/tests/plan-fingerprint.c $top_srcdir/tests/plan-fixture.c"
 for f in models bind api answer strategies round sort solve-search solve-exact eval \
-    eval-pieces ring ring-pieces cost scratch names json plan-write plan-read; do
+    eval-pieces order links ring ring-pieces cost scratch names json plan-write plan-read; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"
 for f in "$top_srcdir"/fit/model*.c "$top_srcdir"/db/db-*.c; do
     sources="$sources $f"
 done
-for f in error parse columns peak cell check rows rows-db link link-curve merge; do
+for f in error parse columns peak cell check rows rows-db link link-curve interference merge; do
     sources="$sources $top_srcdir/db/$f.c"
 done
 flags="-std=gnu17 -D_GNU_SOURCE -ffp-contract=off -w -I$top_srcdir -I$top_builddir"

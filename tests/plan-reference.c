@@ -101,6 +101,7 @@ static struct block {
     int n;           /* pieces that are not empty */
     double t[PIECES], send[PIECES];
     double here[PIECES]; /* when a piece has arrived */
+    double overhead;     /* after its last piece */
     double fin;
 } ring_block[REFERENCE_RANKS][REFERENCE_RANKS];
 
@@ -158,6 +159,7 @@ static void set_block(struct block *b, const hcp_ring *ring, const hcp_model *mo
     int64_t tiles = (len + tile - 1) / tile, from = 0;
 
     b->n = 0;
+    b->overhead = 0;
     b->works = i == j;
     for (int s = 0; s < held[i].n; s++)
         b->works |= seen_of(q, &held[j], held[i].at[s]) > 0;
@@ -200,9 +202,12 @@ static double barrier(int m)
         for (int i = 0; i < m; i++) {
             const struct block *b = &ring_block[i][k];
 
-            longest = fmax(longest, sum(b->t, b->n));
-            if (b->sent)
-                longest = fmax(longest, sum(b->send, b->n));
+            longest = fmax(longest, sum(b->t, b->n) + b->overhead);
+            if (b->sent) {
+                const struct block *there = &ring_block[(i + 1) % m][k + 1];
+
+                longest = fmax(longest, sum(there->send, there->n));
+            }
         }
         now += longest;
     }
@@ -248,7 +253,116 @@ static void run_step(const hcp_question *q, int m, int i, int k)
         b->here[p] = link;
         now = fmax(now, b->here[p]) + b->t[p];
     }
-    b->fin = now;
+    b->fin = now + b->overhead;
+}
+
+/* ---- links that differ ---- */
+
+static const hcp_link *link_of(const hcp_question *q, int from, int to)
+{
+    for (size_t i = 0; i < q->n_links; i++)
+        if (q->links[i].from == from && q->links[i].to == to)
+            return &q->links[i];
+    return NULL;
+}
+
+static int uses(const hcp_link *link, int32_t what)
+{
+    return link && (link->shared[0] == what || link->shared[1] == what);
+}
+
+/* GB/s of the link to active rank i with every link of the ring that carries something
+ * busy; 0 infinitely fast. */
+static double shared_speed(const hcp_question *q, int m, const int *rank,
+                           const hcp_link *link)
+{
+    double gbps = link->gbps;
+
+    for (int32_t what = 1; what <= (int32_t)q->n_shared; what++) {
+        int users = 0;
+
+        for (int i = 0; i < m; i++) {
+            int carries = 0;
+
+            for (int k = 0; k < m; k++)
+                carries |= ring_block[i][k].sent;
+            users += carries && uses(link_of(q, rank[i], rank[(i + 1) % m]), what);
+        }
+        if (uses(link, what) && users > 0 &&
+            (gbps == 0 || q->shared_gbps[what - 1] / users < gbps))
+            gbps = q->shared_gbps[what - 1] / users;
+    }
+    return gbps;
+}
+
+/* Something of ms that runs at 1 / slowdown as long as another does, for other_ms. */
+static double beside(double slowdown, double ms, double other_ms)
+{
+    return slowdown * ms <= other_ms ? slowdown * ms : ms + other_ms * (1 - 1 / slowdown);
+}
+
+static double factor(double v)
+{
+    return v > 1 ? v : 1;
+}
+
+static void stretch(double *ms, int n, double from, double to)
+{
+    for (int p = 0; p < n && from > 0; p++)
+        ms[p] *= to / from;
+}
+
+/* Sets what transfers take from the links, and stretches blocks and transfers that are
+ * under way together: block k + 1 comes to rank i while it computes block k. */
+static void set_links(const hcp_ring *ring, const hcp_question *q, int m, const int *rank,
+                      const int64_t *len, int64_t tile)
+{
+    static double alone[REFERENCE_RANKS][REFERENCE_RANKS];
+
+    for (int i = 0; i < m; i++)
+        for (int k = 0; k < m; k++)
+            alone[i][k] = sum(ring_block[i][k].t, ring_block[i][k].n);
+    for (int i = 0; i < m; i++)
+        alone[i][0] = ring_block[i][0].t[0];
+    for (int i = 0; i < m; i++) {
+        int from = (i - 1 + m) % m;
+        const hcp_link *link = link_of(q, rank[from], rank[i]);
+        double gbps;
+
+        if (!link)
+            continue;
+        gbps = shared_speed(q, m, rank, link);
+        for (int k = 1; k < m; k++) {
+            struct block *b = &ring_block[i][k], *before = &ring_block[i][k - 1];
+            int64_t l = len[(i - k + m) % m], at = 0, tiles = (l + tile - 1) / tile;
+            double transfer, block, peer = alone[from][k - 1];
+            int n = 0;
+
+            for (int64_t p = 1; p <= q->sub_blocks; p++) {
+                int64_t to = tile * (tiles * p / q->sub_blocks);
+
+                to = to > l ? l : to;
+                if (to == at)
+                    continue;
+                b->send[n] = link->alpha_us / 1e3;
+                if (gbps > 0)
+                    b->send[n] += (double)(to - at) * ring->token_bytes / (gbps * 1e6);
+                n++;
+                at = to;
+            }
+            if (!ring_block[from][k - 1].sent)
+                continue;
+            transfer = sum(b->send, b->n);
+            block = factor(link->slowdown) * alone[i][k - 1];
+            block = beside(factor(link->transfer_slowdown), transfer,
+                           block > peer ? block : peer);
+            stretch(b->send, b->n, transfer, block);
+            transfer = block;
+            block = beside(factor(link->slowdown), alone[i][k - 1], transfer);
+            stretch(before->t, k == 1 ? 1 : before->n, alone[i][k - 1], block);
+            b->overhead = link->overhead_us / 1e3;
+        }
+    }
 }
 
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
@@ -279,6 +393,8 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
             for (int h = 1; k + h < m; h++)
                 ring_block[i][k].sent |= ring_block[(i + h) % m][k + h].works;
         }
+    if (q->n_links > 0)
+        set_links(ring, q, m, rank, len, tile);
     if (q->barrier)
         return barrier(m);
     for (int i = 0; i < m; i++)
