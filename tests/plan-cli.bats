@@ -496,4 +496,14 @@ less_equal() { # A B SLACK
         grep -q "\"link_gbps\":$(grep -o '"link_gbps":[0-9.]*,"models' one.json | tr -dc '0-9.')" two.json
     [ "$(grep -o '"makespan_ms":[0-9.]*' one.json)" = "$(grep -o '"makespan_ms":[0-9.]*' two.json)" ]
     grep -q '"given_rank":2' pairs.json
+    ! grep -q '"link_slowdown":[1-9]' two.json
+    # What computing and a transfer cost each other, once it is measured.
+    echo '{"kind":"interference","device":"nvidia-h200","limit":"mps:100","provider":"flash","mask":"full","q_len":4096,"kv_len":8192,"peer_device":"nvidia-h200","peer_limit":"mps:100","transport":"nccl","bytes":33554432,"alone_ms":2,"beside_ms":2.5,"transfer_alone_ms":3,"transfer_beside_ms":3.5,"wait_ms":0.02,"samples":30,"sm_seen":132,"sm_count":132,"host":"left","run_uid":"11111111-2222-3333-4444-555555555555"}' >beside.jsonl
+    hcp-profile import --db l.db beside.jsonl
+    hcp-plan split --db l.db --ranks '2*nvidia-h200@mps:100' --seq-len 64K --links nccl \
+        --mask causal --json >beside.json
+    less_equal 1.249 "$(field link_slowdown beside.json)"
+    less_equal "$(field link_slowdown beside.json)" 1.251
+    grep -q '"link_overhead_us":20' beside.json
+    less_equal "$(field makespan_ms two.json)" "$(field makespan_ms beside.json)" -0.001
 }
