@@ -128,6 +128,8 @@ static void fill_interval(const struct problem *p, const int64_t *tokens, size_t
 {
     struct errors e = {problem_model(p, c), 1, 0, 0, 0};
 
+    if (p->linear) /* as given: in the time, without an error bar */
+        e.ms = layer_ms(p, c, tokens[c]);
     add_error(&e, p->causal, tokens[c], tokens[c]);
     for (size_t side = 0; side < 2; side++) {
         size_t from = side == 0 ? 0 : c + 1, to = side == 0 ? c : p->n;
@@ -165,6 +167,12 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
         memcpy(out->model, b->model[p->kind] == b->model[HCP_MODEL_LUT] ? "lut" : "poly",
                b->model[p->kind] == b->model[HCP_MODEL_LUT] ? 3 : 4);
         out->max_tokens = b->spec.max_tokens;
+        out->linear_before_us = b->spec.linear_before_us;
+        out->linear_before_fixed_us = b->spec.linear_before_fixed_us;
+        out->linear_after_us = b->spec.linear_after_us;
+        out->linear_after_fixed_us = b->spec.linear_after_fixed_us;
+        out->linear_before_ms = layer_before_ms(p, r, tokens[r]);
+        out->linear_after_ms = layer_after_ms(p, r, tokens[r]);
         out->tokens = out->kv_tokens = tokens[r];
         out->first_segment = (int64_t)first;
         out->n_segments = s->areas[r]; /* counts, see caller */
@@ -190,7 +198,7 @@ static int has_finish(const struct problem *p)
 /* W / sum of v, busy being kernel times and v the larger of the throughput on the whole
  * sequence and in this plan: then no rank does more than v * makespan, so the bound never
  * exceeds the makespan (but for rounding, which the last line removes). */
-static double bound(const struct problem *p, const struct scratch *s, const double *busy,
+static double bound(const struct problem *p, struct scratch *s, const double *busy,
                     double makespan)
 {
     double area = (double)p->seq_len, sum = 0, ms;
@@ -199,9 +207,10 @@ static double bound(const struct problem *p, const struct scratch *s, const doub
     for (size_t r = 0; r < p->n; r++) {
         double v = busy[r] > 0 ? (double)s->areas[r] / busy[r] : 0;
 
-        sum += v > s->whole[r] ? v : s->whole[r];
+        s->speed[r] = v > s->whole[r] ? v : s->whole[r];
+        sum += s->speed[r];
     }
-    ms = area / sum;
+    ms = p->linear ? layer_shares(p, s->speed, s->weight) : area / sum;
     return ms < makespan ? ms : makespan;
 }
 
@@ -269,9 +278,10 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
                                      plan->segments, s->areas);
     fill_ranks(p, s, tokens, plan);
     cost_areas(p, tokens, s->areas);
-    if (has_finish(p))
+    if (has_finish(p) || p->linear)
         eval_kernels(p, s, tokens);
-    plan->bound_ms = bound(p, s, has_finish(p) ? s->busy : s->plan_busy, score.ms);
+    plan->bound_ms =
+        bound(p, s, has_finish(p) || p->linear ? s->busy : s->plan_busy, score.ms);
     fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
 
     plan->even_ms = known(p, a->even);

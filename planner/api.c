@@ -111,6 +111,7 @@ static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len
     memset(p, 0, sizeof *p);
     p->ring = ring;
     p->n = ring->n;
+    p->linear = ring->linear;
     p->kind = HCP_MODEL_BEST;
     p->seq_len = seq_len;
     p->tile = tile > 1 ? tile : 1;

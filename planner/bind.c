@@ -352,7 +352,15 @@ static double nominal_percent(const hcp_models *models, const hcp_rank *rank)
     return 100;
 }
 
-/* Numbers of the ring's distinct models, in order of first use. */
+static int same_linear(const hcp_rank *a, const hcp_rank *b)
+{
+    return a->linear_before_us == b->linear_before_us &&
+           a->linear_before_fixed_us == b->linear_before_fixed_us &&
+           a->linear_after_us == b->linear_after_us &&
+           a->linear_after_fixed_us == b->linear_after_fixed_us;
+}
+
+/* Numbers of the ring's distinct models and linear work, in order of first use. */
 static void number_models(struct hcp_ring *ring)
 {
     ring->n_ids = 0;
@@ -364,7 +372,8 @@ static void number_models(struct hcp_ring *ring)
             if (!b->model[k])
                 continue;
             for (size_t i = r; i-- > 0 && b->id[k] < 0;)
-                if (ring->ranks[i].model[k] == b->model[k])
+                if (ring->ranks[i].model[k] == b->model[k] &&
+                    (!ring->linear || same_linear(&ring->ranks[i].spec, &b->spec)))
                     b->id[k] = ring->ranks[i].id[k];
             if (b->id[k] < 0)
                 b->id[k] = ring->n_ids++;
@@ -475,6 +484,11 @@ static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char 
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
                              "rank %zu: size not set, unterminated name or negative cap",
                              r);
+        if (!layer_valid(rank))
+            return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                             "rank %zu: linear work must be 0..1e9 us, a token and fixed",
+                             r);
+        ring->linear |= layer_given(rank);
         memcpy(&ring->ranks[r].spec, rank, sizeof *rank);
     }
     return HCP_STATUS_OK;

@@ -110,6 +110,8 @@ static double sum_blocks(const struct problem *p, struct scratch *s, double limi
         if (memo->own[c] < 0)
             memo->own[c] = cost_own(p, model, act->len[i], NULL);
         ms = memo->own[c];
+        if (p->linear)
+            ms += layer_ms(p, (size_t)act->rank[i], act->len[i]);
         act->before[c]++;
         for (int32_t x = 0; x < act->n_present; x++) {
             int32_t d = act->present[x];
@@ -177,6 +179,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
             s->value[i] =
                 cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i], NULL);
             s->busy[i] = s->value[i];
+            if (p->linear)
+                s->busy[i] += layer_ms(p, (size_t)act->rank[i], act->len[i]);
         }
     } else if (sum_blocks(p, s, limit_ms, s->busy) >= limit_ms) {
         return (struct score){0, 1, 0, limit_ms};
@@ -184,6 +188,10 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     cost_hops(p, act->m, act->len, s->hops);
     for (int32_t i = 0; i < act->m; i++)
         s->send_ms[i] = cost_send(p, act->len[i]);
+    for (int32_t i = 0; p->linear && i < act->m; i++) {
+        s->before[i] = layer_before_ms(p, (size_t)act->rank[i], act->len[i]);
+        s->after[i] = layer_after_ms(p, (size_t)act->rank[i], act->len[i]);
+    }
     pieces.p = p;
     pieces.s = s;
     pieces.n = 0;
@@ -202,6 +210,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              .pieces_ctx = &pieces,
                              .hops = s->hops,
                              .send_ms = s->send_ms,
+                             .before = p->linear ? s->before : NULL,
+                             .after = p->linear ? s->after : NULL,
                              .buffers = p->buffers,
                              .barrier = p->barrier,
                              .run_end = s->run_end,
@@ -216,6 +226,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
         in.runs += new_run;
     }
     score.ms = ring_run(&in, &s->ring, s->fin, steps);
+    for (int32_t i = 0; p->links && p->linear && i < act->m; i++)
+        s->busy[i] += layer_ms(p, (size_t)act->rank[i], act->len[i]);
     score.none = score.gave_up = 0;
     score.source = HCP_FROM_MEASURED; /* see eval_source */
     spread(p, act, tokens, s->fin);
@@ -274,6 +286,8 @@ static double rough_busy(const struct problem *p, struct scratch *s,
         after = p->seq_len - before - tokens[r];
         n_after = s->act.m - n_before - 1;
         s->busy[r] = cost_own(p, model, tokens[r], NULL);
+        if (p->linear)
+            s->busy[r] += layer_ms(p, r, tokens[r]);
         if (n_before > 0)
             s->busy[r] +=
                 n_before * cost_remote(p, model, tokens[r], before / n_before, 1, NULL);
@@ -307,6 +321,7 @@ void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tok
     int rough;
 
     kernels.kernel_only = 1;
+    kernels.linear = 0;
     memo_reset(&s->memo);
     eval_busy(&kernels, s, tokens, &rough);
     if (rough) /* more classes than the memo holds: block by block */
@@ -326,7 +341,7 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len)
 {
     static const int32_t cls[3] = {0, 1, 2};
-    double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3];
+    double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3], before[3], after[3];
     double ready[4 * MAX_BUFFERS], history[3 * (MAX_BUFFERS + 1)], step_ms[3];
     int32_t hops[3], starts[3] = {1, 1, 1};
     struct link_into into[3];
@@ -340,6 +355,8 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                             .late = late,
                             .hops = hops,
                             .send_ms = send,
+                            .before = p->linear ? before : NULL,
+                            .after = p->linear ? after : NULL,
                             .buffers = p->buffers,
                             .barrier = p->barrier,
                             .into = p->links ? into : NULL,
@@ -353,6 +370,10 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
 
         own[i] = cost_own(p, model, len[i], NULL);
         send[i] = cost_send(p, len[i]);
+        if (p->linear) {
+            before[i] = layer_before_ms(p, (size_t)rank[i], len[i]);
+            after[i] = layer_after_ms(p, (size_t)rank[i], len[i]);
+        }
         for (int j = 0; j < i; j++)
             early[3 * i + j] = cost_remote(p, model, len[i], len[j], 1, NULL);
         for (int j = i + 1; j < m; j++)

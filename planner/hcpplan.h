@@ -136,6 +136,12 @@ typedef struct hcp_rank {
     char device[64];    /* slug, as hcp-profile stores it: "nvidia-h200" */
     char limit[32];     /* "mps:10" "green:24" "cpu:50"; "" = the whole device */
     int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none */
+    /* The rest of a layer, in us: a token, and fixed. Before its ring a rank computes what
+     * its own Q, K and V come from (it neither sends nor receives before that is done),
+     * after its last block the output projection and MLP. A rank without tokens has
+     * neither. 0 (default): attention alone. */
+    double linear_before_us, linear_before_fixed_us;
+    double linear_after_us, linear_after_fixed_us;
 } hcp_rank;
 
 /* May the planner choose the order of the ranks in the ring? */
@@ -203,9 +209,13 @@ typedef struct hcp_plan_rank {
     int64_t tokens;                    /* queries held; 0: the rank is not in the ring */
     int64_t kv_tokens;                 /* keys it sends round, exact: equal to tokens */
     int64_t first_segment, n_segments; /* its part of hcp_plan.segments */
-    double predicted_ms;               /* when it has finished its last block */
-    double compute_ms; /* its blocks, finish passes included; predicted_ms - compute_ms
-                          is waiting */
+    double predicted_ms;               /* when it has finished its last block, and its
+                                          linear work after that */
+    double compute_ms; /* its blocks, finish passes and linear work included;
+                          predicted_ms - compute_ms is waiting */
+    double linear_before_us, linear_before_fixed_us; /* as in hcp_rank */
+    double linear_after_us, linear_after_fixed_us;
+    double linear_before_ms, linear_after_ms; /* of its tokens */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -242,8 +252,9 @@ typedef struct hcp_plan {
                             the block error bars on the critical rank, weighted by time */
     double bound_ms; /* attention area / sum of throughputs, each rank's being the larger
                         of that on the whole sequence and that in this plan, of the
-                        kernels alone: no split of these ranks at these speeds is
-                        faster */
+                        kernels alone; with linear work, the time in which all ranks that
+                        are busy without a pause do both: no split of these ranks at
+                        these speeds is faster */
     double even_ms;  /* the fastest even split in the layouts the question allowed; NaN
                         outside the hull */
     double drop_ms;  /* best split after leaving out the 1 .. n-1 slowest ranks, in the
@@ -269,7 +280,9 @@ typedef struct hcp_plan {
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
  * k-th active rank before i. A block that rank never receives (nothing in it is
- * visible here or later) has ready_ms = NaN. */
+ * visible here or later) has ready_ms = NaN. Linear work is no step: step 0 starts when
+ * that before the ring is done, and a rank ends when that after it follows its last step
+ * (with a barrier: everybody's last step). */
 typedef struct hcp_step {
     int32_t rank, step, block_of; /* block_of: rank whose KV it is */
     double ready_ms;              /* the whole block, its last piece, is here */
@@ -277,7 +290,7 @@ typedef struct hcp_step {
     double busy_ms;               /* computing time of all pieces */
     double fin_ms;                /* computing done */
     double wait_ms; /* idle before and between pieces: fin_ms - busy_ms - the previous
-                       fin_ms */
+                       fin_ms (of step 0: start_ms) */
 } hcp_step;
 
 /* A predicted block time. */

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c \
 	planner/api.c planner/answer.c planner/strategies.c planner/round.c planner/sort.c \
-	planner/solve-search.c planner/solve-exact.c planner/order.c planner/links.c planner/eval.c planner/ring.c \
-	planner/ring-pieces.c planner/eval-pieces.c planner/cost.c planner/scratch.c planner/names.c planner/json.c \
+	planner/solve-search.c planner/solve-exact.c planner/order.c planner/links.c \
+	planner/eval.c planner/ring.c planner/ring-pieces.c planner/eval-pieces.c \
+	planner/cost.c planner/layer.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.c
 
 # All of it but the export list: the library is made of this, and unit tests that look

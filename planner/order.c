@@ -62,7 +62,8 @@ static int alike(const struct problem *p, size_t a, size_t b)
     for (int k = 0; k < 3; k++)
         if (x->model[k] != y->model[k])
             return 0;
-    if (x->nominal != y->nominal || x->spec.max_tokens != y->spec.max_tokens)
+    if (x->nominal != y->nominal || x->spec.max_tokens != y->spec.max_tokens ||
+        !layer_alike(&x->spec, &y->spec))
         return 0;
     if (!p->links || p->links->n_links == 0)
         return 1;

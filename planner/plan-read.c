@@ -68,24 +68,37 @@ enum rank_member {
     R_LINK_SLOWDOWN,
     R_LINK_TRANSFER,
     R_LINK_OVERHEAD,
+    R_BEFORE_US,
+    R_BEFORE_FIXED_US,
+    R_AFTER_US,
+    R_AFTER_FIXED_US,
+    R_BEFORE_MS,
+    R_AFTER_MS,
     R_COUNT
 };
-static const char *const rank_names[R_COUNT] = {"rank",
-                                                "device",
-                                                "limit",
-                                                "tokens",
-                                                "segments",
-                                                "predicted_ms",
-                                                "kv_tokens",
-                                                "compute_ms",
-                                                "model",
-                                                "max_tokens",
-                                                "given_rank",
-                                                "link_alpha_us",
-                                                "link_gbps",
-                                                "link_slowdown",
-                                                "link_transfer_slowdown",
-                                                "link_overhead_us"};
+static const char *const rank_names[R_COUNT] = {
+    "rank",
+    "device",
+    "limit",
+    "tokens",
+    "segments",
+    "predicted_ms",
+    "kv_tokens",
+    "compute_ms",
+    "model",
+    "max_tokens",
+    "given_rank",
+    "link_alpha_us",
+    "link_gbps",
+    "link_slowdown",
+    "link_transfer_slowdown",
+    "link_overhead_us",
+    "linear_before_us",
+    "linear_before_fixed_us",
+    "linear_after_us",
+    "linear_after_fixed_us",
+    "linear_before_ms",
+    "linear_after_ms"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -239,6 +252,14 @@ static int read_segment(struct json_in *in, void *ctx)
     return 0;
 }
 
+/* What linear work costs: as hcp_rank wants it. */
+static int read_us(struct json_in *in, double *out)
+{
+    if (jin_double(in, out))
+        return -1;
+    return *out >= 0 && *out <= 1e9 ? 0 : jin_fail(in, "not in 0..1e9 us");
+}
+
 static int read_rank_known(struct json_in *in, struct reading *r, int id)
 {
     hcp_plan_rank *rank = r->rank;
@@ -275,6 +296,18 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &r->place.link.transfer_slowdown);
     case R_LINK_OVERHEAD:
         return jin_double(in, &r->place.link.overhead_us);
+    case R_BEFORE_US:
+        return read_us(in, &rank->linear_before_us);
+    case R_BEFORE_FIXED_US:
+        return read_us(in, &rank->linear_before_fixed_us);
+    case R_AFTER_US:
+        return read_us(in, &rank->linear_after_us);
+    case R_AFTER_FIXED_US:
+        return read_us(in, &rank->linear_after_fixed_us);
+    case R_BEFORE_MS:
+        return jin_double(in, &rank->linear_before_ms);
+    case R_AFTER_MS:
+        return jin_double(in, &rank->linear_after_ms);
     default:
         return jin_array(in, read_segment, r);
     }

@@ -94,6 +94,12 @@ static void name_string(struct json_out *out, const char *name, const char *v, s
     put_string(out, v, max);
 }
 
+static int has_linear(const hcp_plan_rank *rank)
+{
+    return rank->linear_before_us > 0 || rank->linear_before_fixed_us > 0 ||
+           rank->linear_after_us > 0 || rank->linear_after_fixed_us > 0;
+}
+
 static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
 {
     const hcp_plan_rank *rank = &plan->ranks[r];
@@ -133,6 +139,14 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
         name_double(out, "link_slowdown", link->slowdown);
         name_double(out, "link_transfer_slowdown", link->transfer_slowdown);
         name_double(out, "link_overhead_us", link->overhead_us);
+    }
+    if (has_linear(rank)) {
+        name_double(out, "linear_before_us", rank->linear_before_us);
+        name_double(out, "linear_before_fixed_us", rank->linear_before_fixed_us);
+        name_double(out, "linear_after_us", rank->linear_after_us);
+        name_double(out, "linear_after_fixed_us", rank->linear_after_fixed_us);
+        name_double(out, "linear_before_ms", rank->linear_before_ms);
+        name_double(out, "linear_after_ms", rank->linear_after_ms);
     }
     put(out, "}");
 }
@@ -279,6 +293,12 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
         hash_u64(&h, (uint64_t)rank->max_tokens);
         hash_u64(&h, (uint64_t)rank->tokens);
         hash_u64(&h, (uint64_t)rank->n_segments);
+        if (has_linear(rank)) { /* attention alone: as before there was this */
+            hash_double(&h, rank->linear_before_us);
+            hash_double(&h, rank->linear_before_fixed_us);
+            hash_double(&h, rank->linear_after_us);
+            hash_double(&h, rank->linear_after_fixed_us);
+        }
     }
     for (size_t i = 0; i < plan->n_segments; i++) {
         hash_u64(&h, (uint64_t)plan->segments[i].offset);

@@ -10,6 +10,7 @@
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   cost.c        block times, areas, segments      plan-write.c, plan-read.c, json.c
+ *   layer.c       linear work around the ring
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -44,7 +45,7 @@ struct bound_rank {
     hcp_rank spec;
     /* by hcp_model_kind; [HCP_MODEL_BEST] is one of the others; NULL: no such model */
     const hcp_model *model[3];
-    int32_t id[3]; /* number of that model among the ring's distinct ones */
+    int32_t id[3]; /* number of that model and linear work among the ring's distinct ones */
     uint64_t hash[3];
     double nominal; /* advertised part of the device, in percent */
 };
@@ -56,6 +57,7 @@ struct hcp_ring {
     char provider[32];
     int has[3]; /* every rank has a model of this kind */
     int32_t n_ids;
+    int linear;         /* a rank has linear work */
     double token_bytes; /* K and V of one token, all batches */
     hcp_model **own;    /* [2 n] of batches between measured ones; NULL: none */
     size_t n_own;
@@ -76,6 +78,7 @@ struct problem {
     int buffers, barrier, extrapolate;
     int32_t sub_blocks;        /* pieces a block is sent and computed in */
     int kernel_only;           /* leave finish passes out: for bounds */
+    int linear;                /* a rank has linear work: add it */
     double alpha_ms, token_ms; /* transfer of a token's K and V */
     const int64_t *cap;        /* [n] tokens a rank may hold */
     const int32_t *order;      /* [n] the question's index of each rank; NULL: the same */
@@ -160,6 +163,7 @@ struct ring_input {
     const void *ask_ctx;
     const int32_t *hops; /* [m] ranks the KV of each travels on: up to its last reader */
     const double *send_ms; /* [m] transfer of each rank's KV, start-ups included */
+    const double *before, *after; /* [m] work around the ring; NULL: none */
     /* Blocks in pieces (no barrier): their number, times of computing and of transfer of
      * the KV of rank j on rank i, valid until the next call. NULL: whole blocks. */
     int32_t (*pieces)(void *ctx, int32_t i, int32_t j, const double **ms,
@@ -173,7 +177,7 @@ struct ring_input {
     const struct link_into *into;
     const int32_t *starts;
     const int64_t *len;
-    double *busy;
+    double *busy; /* (the ring's part of it) */
 };
 
 struct ring_arrays {
@@ -211,6 +215,7 @@ struct scratch {
     struct ring_arrays ring;
     int32_t *hops, *run_end;
     double *send_ms;
+    double *before, *after; /* [m] linear work of the active ranks */
     double *fin, *busy;           /* [n] of the last evaluated split, by rank */
     double *plan_fin, *plan_busy; /* [n] of the split in TOK_PLAN */
     double *whole, *peak;         /* [n] throughput on the whole sequence, and at most */
@@ -274,6 +279,24 @@ void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *
  * NULL: only counts. Empty ones are left out. */
 size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t *tokens,
                      int64_t seq_len, hcp_segment *out, int64_t *counts);
+
+/* layer.c: is a rank's linear work in its ranges; has it any? */
+int layer_valid(const hcp_rank *rank);
+int layer_given(const hcp_rank *rank);
+/* Do two ranks have the same? */
+int layer_alike(const hcp_rank *a, const hcp_rank *b);
+/* Linear work of a rank with len tokens in ms, before its ring, after it, and
+ * both; 0 without tokens. Non-decreasing in len. */
+double layer_before_ms(const struct problem *p, size_t r, int64_t len);
+double layer_after_ms(const struct problem *p, size_t r, int64_t len);
+double layer_ms(const struct problem *p, size_t r, int64_t len);
+/* The shares in tokens, not rounded, with which all ranks of speed > 0 (attention area a
+ * ms) are busy equally long where nobody waits, in p->layout; ranks whose fixed work alone
+ * takes longer get none. Returns that time: no split of these ranks at these speeds is
+ * faster. */
+double layer_shares(const struct problem *p, const double *speed, double *share);
+/* Area that a rank would do in a ms if it had the whole sequence, linear work and all. */
+double layer_speed(const struct problem *p, size_t r, double speed);
 
 /* ring.c: makespan in ms; fin [m]; steps NULL or [m * m], whose ranks are active
  * indices. */

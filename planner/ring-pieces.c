@@ -98,17 +98,20 @@ double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, doubl
     double last_rank[MAX_SUB_BLOCKS]; /* arrivals at rank m - 1 in the step before */
 
     for (int32_t i = 0; i < m; i++) {
-        double *now = ring_fin(in, a, 0);
+        double *now = ring_fin(in, a, 0), own = in->own[in->cls[i]];
+        double *arrival = a->arrival + (size_t)i * MAX_SUB_BLOCKS;
 
-        ready[i] = 0;
-        now[i] = in->own[in->cls[i]] * stretch_of(in, i, 0).compute;
+        own *= stretch_of(in, i, 0).compute;
+        ready[i] = in->before ? in->before[i] : 0;
+        now[i] = ready[i] + own;
         if (in->into)
-            in->busy[i] = now[i];
-        memset(a->arrival + (size_t)i * MAX_SUB_BLOCKS, 0, sizeof last_rank);
+            in->busy[i] = own;
+        for (int32_t p = 0; p < MAX_SUB_BLOCKS; p++)
+            arrival[p] = ready[i];
         if (steps)
-            ring_put_step(in, steps, i, 0, 0, 0, now[i], now[i], 0);
+            ring_put_step(in, steps, i, 0, ready[i], ready[i], own, now[i], 0);
     }
-    ready[m] = 0;
+    ready[m] = ready[0];
     for (int32_t k = 1; k < m; k++) {
         const double *ready_before = ready, *before = ring_fin(in, a, k - 1);
         double *now = ring_fin(in, a, k);
@@ -145,6 +148,8 @@ double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, doubl
     }
     for (int32_t i = 0; i < m; i++) {
         fin[i] = ring_fin(in, a, m - 1)[i];
+        if (in->after)
+            fin[i] += in->after[i];
         makespan = larger(makespan, fin[i]);
     }
     return makespan;

@@ -17,6 +17,12 @@
  * without having work on it holds it for a moment of no length; a rank it does not reach
  * skips the step, and then all steps after it: the ranks whose KV stops before rank i are
  * those nearest behind it.
+ *
+ * A layer's linear work stands around this: ready[i][0] is the end of what rank i does
+ * before its ring (its own K and V are there then, and it neither sends nor receives
+ * before that), and what it does afterwards follows its last block. With a barrier,
+ * the first step begins when all ranks are there, and the work after it when all have
+ * done the last one.
  */
 static double larger(double a, double b)
 {
@@ -115,8 +121,11 @@ static void put_step(const struct ring_input *in, hcp_step *steps, int32_t i, in
 static double run_barrier(const struct ring_input *in, double *fin, hcp_step *steps)
 {
     int32_t m = in->m;
-    double now = 0;
+    double now = 0, first = 0, makespan;
 
+    for (int32_t i = 0; in->before && i < m; i++)
+        now = larger(now, in->before[i]);
+    first = now;
     for (int32_t k = 0; k < m; k++) {
         double longest = 0, start = now;
 
@@ -136,7 +145,7 @@ static double run_barrier(const struct ring_input *in, double *fin, hcp_step *st
             }
             longest = larger(longest, t);
             if (steps) {
-                double before = k == 0 ? 0 : fin[i];
+                double before = k == 0 ? first : fin[i];
 
                 put_step(in, steps, i, k, k <= in->hops[j] ? start : (double)NAN, before,
                          k <= in->hops[j] ? start + t : before, t);
@@ -145,7 +154,12 @@ static double run_barrier(const struct ring_input *in, double *fin, hcp_step *st
         }
         now += longest;
     }
-    return now;
+    makespan = now;
+    for (int32_t i = 0; in->after && i < m; i++) {
+        fin[i] = now + in->after[i];
+        makespan = larger(makespan, fin[i]);
+    }
+    return makespan;
 }
 
 /* ---- one step when every block travels the whole way ----
@@ -306,15 +320,17 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
     if (in->pieces)
         return ring_run_pieces(in, a, fin, steps);
     for (int32_t i = 0; i < m; i++) {
-        ready[i] = 0;
-        now[i] = in->own[in->cls[i]];
+        double own = in->into ? compute_ms(in, i, 0) : in->own[in->cls[i]];
+
+        ready[i] = in->before ? in->before[i] : 0;
+        now[i] = ready[i] + own;
         if (in->into)
-            now[i] = in->busy[i] = compute_ms(in, i, 0);
+            in->busy[i] = own;
         full &= in->hops[i] == m - 1;
         if (steps)
-            put_step(in, steps, i, 0, 0, 0, now[i], now[i]);
+            put_step(in, steps, i, 0, ready[i], ready[i], now[i], own);
     }
-    ready[m] = 0;
+    ready[m] = ready[0];
     for (int32_t k = 1; k < m; k++) {
         struct before b = {.ready = ready, .fin = now};
 
@@ -332,7 +348,7 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
         ready[m] = ready[0]; /* rank m is rank 0 */
     }
     for (int32_t i = 0; i < m; i++) {
-        fin[i] = now[i];
+        fin[i] = in->after ? now[i] + in->after[i] : now[i];
         makespan = larger(makespan, fin[i]);
     }
     return makespan;

@@ -65,6 +65,8 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->hops, n);
     CARVE(s->run_end, n);
     CARVE(s->send_ms, n);
+    CARVE(s->before, n);
+    CARVE(s->after, n);
     CARVE(s->fin, n);
     CARVE(s->busy, n);
     CARVE(s->plan_fin, n);

@@ -21,15 +21,18 @@ static int64_t count(const struct problem *p, const uint8_t *allowed)
 
 /* Share weights from speeds by the closed forms of theory.md: where a rank's work is
  * linear in its share, shares follow speed; contiguous under a causal mask, the borders
- * are at sqrt(cumulative speed). */
-static void weights_from_speed(const struct problem *p, const double *speed,
-                               double *weight)
+ * are at sqrt(cumulative speed). With linear work by layer.c. Returns the time that all
+ * are then busy, -1 without linear work. */
+static double weights_from_speed(const struct problem *p, const double *speed,
+                                 double *weight)
 {
     double sum = 0, cum = 0, border = 0;
 
+    if (p->linear)
+        return layer_shares(p, speed, weight);
     if (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS) {
         memcpy(weight, speed, p->n * sizeof *weight);
-        return;
+        return -1;
     }
     for (size_t r = 0; r < p->n; r++)
         sum += speed[r];
@@ -41,6 +44,7 @@ static void weights_from_speed(const struct problem *p, const double *speed,
         weight[r] = speed[r] > 0 ? next - border : 0;
         border = next;
     }
+    return -1;
 }
 
 /* Speeds to begin with: a square block of an average share. One model call a model. */
@@ -80,7 +84,7 @@ static void average_speeds(const struct problem *p, struct scratch *s,
 
         if (tokens[r] > 0) {
             area[id] += (double)s->areas[r];
-            ms[id] += s->busy[r];
+            ms[id] += s->busy[r] - (p->linear ? layer_ms(p, r, tokens[r]) : 0);
         }
     }
     for (size_t r = 0; r < p->n; r++) {
@@ -105,10 +109,10 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
 
     first_speeds(p, s, allowed, speed);
     for (int round = 0; round < 6; round++) {
-        double most, fewest = -1, area = 0, sum = 0, tile_ms = 0;
+        double most, fewest = -1, area = 0, sum = 0, tile_ms = 0, all_ms;
         int rough;
 
-        weights_from_speed(p, speed, s->weight);
+        all_ms = weights_from_speed(p, speed, s->weight);
         if (round_shares(p, s, s->weight, tokens))
             return -1;
         if (round > 0 && memcmp(tokens, out, p->n * sizeof *tokens) == 0)
@@ -123,7 +127,11 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
         for (size_t r = 0; r < p->n; r++) {
             if (tokens[r] == 0)
                 continue;
-            speed[r] = (double)s->areas[r] / s->busy[r];
+            if (!p->linear)
+                speed[r] = (double)s->areas[r] / s->busy[r];
+            else if (s->busy[r] > layer_ms(p, r, tokens[r]))
+                speed[r] =
+                    (double)s->areas[r] / (s->busy[r] - layer_ms(p, r, tokens[r]));
             area += (double)s->areas[r];
             sum += speed[r];
             fewest = fewest < 0 || s->busy[r] < fewest ? s->busy[r] : fewest;
@@ -132,7 +140,9 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
         }
         if (large && (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS))
             average_speeds(p, s, tokens, speed);
-        if (!rough && large && MARGIN * area >= limit_ms * sum)
+        if (!rough && large && !p->linear && MARGIN * area >= limit_ms * sum)
+            return -2;
+        if (!rough && large && p->linear && round > 0 && MARGIN * all_ms >= limit_ms)
             return -2;
         if (most - fewest <= tile_ms) /* no tile to move: rounding is what is left */
             break;

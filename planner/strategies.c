@@ -68,10 +68,11 @@ void strategy_speeds(const struct problem *p, struct scratch *s)
         }
         s->whole[r] = whole[id];
         s->peak[r] = peak[id];
+        s->value[r] = p->linear ? layer_speed(p, r, whole[id]) : whole[id];
         s->slow_order[r] = (int32_t)r;
     }
     /* Slowest first; of equal ranks the later is left out first. */
-    sort_descending(s->whole, s->slow_order, p->n);
+    sort_descending(s->value, s->slow_order, p->n);
     for (size_t i = 0, j = p->n - 1; i < j; i++, j--) {
         int32_t swap = s->slow_order[i];
 
@@ -81,9 +82,14 @@ void strategy_speeds(const struct problem *p, struct scratch *s)
 }
 
 /* Can these ranks not get below a time, whatever the split? 10 % margin, see above. */
-static int hopeless(const struct problem *p, double peak_sum, double limit_ms)
+static int hopeless(const struct problem *p, struct scratch *s, double peak_sum,
+                    double limit_ms)
 {
-    return total_area(p) >= 1.1 * peak_sum * limit_ms;
+    if (!p->linear)
+        return total_area(p) >= 1.1 * peak_sum * limit_ms;
+    for (size_t r = 0; r < p->n; r++)
+        s->speed[r] = s->allowed[r] ? s->peak[r] : 0;
+    return layer_shares(p, s->speed, s->weight) >= 1.1 * limit_ms;
 }
 
 /* ---- rules ---- */
@@ -104,7 +110,8 @@ static int share_by_rule(const struct problem *p, struct scratch *s, enum rule r
         s->weight[r] = rule == RULE_EVEN ? 1
                        : rule == RULE_NOMINAL
                            ? p->ring->ranks[r].nominal / most /* equal ones: even */
-                           : s->whole[r];
+                       : p->linear ? layer_speed(p, r, s->whole[r])
+                                   : s->whole[r];
     return round_shares(p, s, s->weight, tokens);
 }
 
@@ -159,7 +166,9 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
         return best;
     for (size_t k = strategy_next_drop(p, s, 0); k < p->n;
          k = strategy_next_drop(p, s, k)) {
-        if (hopeless(p, allow_but(p, s, k), best.none ? HUGE_MS : best.ms))
+        double peak = allow_but(p, s, k);
+
+        if (hopeless(p, s, peak, best.none ? HUGE_MS : best.ms))
             break;
         score = solve(p, s, s->allowed, best.none ? HUGE_MS : best.ms, trial, &exact);
         if (score_less(score, best)) {
@@ -185,7 +194,7 @@ static int leave_out(const struct problem *p, struct scratch *s, uint64_t set,
         s->allowed[r] = !(set >> r & 1);
         peak += s->allowed[r] ? s->peak[r] : 0;
     }
-    if (hopeless(p, peak, best->ms))
+    if (hopeless(p, s, peak, best->ms))
         return 0;
     score = solve(p, s, s->allowed, best->ms, trial, &exact);
     if (score.none || score.gave_up || score.ms >= best->ms)

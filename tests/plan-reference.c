@@ -192,10 +192,15 @@ static double sum(const double *v, int n)
     return all;
 }
 
+/* Linear work of each rank in the ring, before and after it. */
+static double work_before[REFERENCE_RANKS], work_after[REFERENCE_RANKS];
+
 static double barrier(int m)
 {
-    double now = 0;
+    double now = 0, end;
 
+    for (int i = 0; i < m; i++)
+        now = fmax(now, work_before[i]);
     for (int k = 0; k < m; k++) {
         double longest = 0;
 
@@ -211,7 +216,10 @@ static double barrier(int m)
         }
         now += longest;
     }
-    return now;
+    end = now;
+    for (int i = 0; i < m; i++)
+        end = fmax(end, now + work_after[i]);
+    return end;
 }
 
 /* When the buffer is free into which rank i receives its block k: what was in it has been
@@ -244,10 +252,11 @@ static void run_step(const hcp_question *q, int m, int i, int k)
     b->fin = now;
     if (!there->sent)
         return;
-    link = k == 1 ? 0 : before->here[before->n - 1]; /* block k - 1 came over it too */
+    /* Block k - 1 came over it too; the first one waits until this rank takes part. */
+    link = k == 1 ? work_before[i] : before->here[before->n - 1];
     link = fmax(link, buffer_free(q, m, i, k));
     for (int p = 0; p < b->n; p++) {
-        double at_sender = k == 1 ? 0 : there->here[p];
+        double at_sender = k == 1 ? work_before[from] : there->here[p];
 
         link = fmax(link, at_sender) + b->send[p];
         b->here[p] = link;
@@ -376,6 +385,12 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
         if (tokens[r] == 0)
             continue;
         rank[m] = (int)r;
+        work_before[m] = (ring->ranks[r].spec.linear_before_us * (double)tokens[r] +
+                          ring->ranks[r].spec.linear_before_fixed_us) /
+                         1e3;
+        work_after[m] = (ring->ranks[r].spec.linear_after_us * (double)tokens[r] +
+                         ring->ranks[r].spec.linear_after_fixed_us) /
+                        1e3;
         len[m++] = tokens[r];
     }
     lay_out(q, m, len);
@@ -398,12 +413,12 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
     if (q->barrier)
         return barrier(m);
     for (int i = 0; i < m; i++)
-        ring_block[i][0].fin = ring_block[i][0].t[0];
+        ring_block[i][0].fin = work_before[i] + ring_block[i][0].t[0];
     for (int k = 1; k < m; k++)
         for (int i = 0; i < m; i++)
             run_step(q, m, i, k);
     for (int i = 0; i < m; i++)
-        makespan = fmax(makespan, ring_block[i][m - 1].fin);
+        makespan = fmax(makespan, ring_block[i][m - 1].fin + work_after[i]);
     return makespan;
 }
 

@@ -9,12 +9,15 @@ PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la kernels/libhcpgeometry.
 if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
 	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
-	tests/test-plan-schedule tests/test-plan-order
+	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_solver_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_solver_LDADD = $(PLAN_LIBS)
+tests_test_plan_layer_SOURCES = tests/test-plan-layer.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_layer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_layer_LDADD = $(PLAN_LIBS)
 tests_test_plan_random_SOURCES = tests/test-plan-random.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_random_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_random_LDADD = $(PLAN_LIBS)

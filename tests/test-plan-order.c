@@ -20,6 +20,7 @@ struct order_case {
     struct fixture fixtures[KINDS];
     int which[MAX];
     int64_t caps[MAX];
+    double linear[MAX][4]; /* before and after the ring: a token, fixed */
     size_t n;
     hcp_question question;
     hcp_link links[MAX * MAX];
@@ -66,6 +67,45 @@ static void random_links(struct order_case *c, uint64_t *seed, int disturbed)
         q->links = NULL;
 }
 
+static hcp_ring *ring_of(const struct order_case *c)
+{
+    hcp_rank ranks[MAX];
+    hcp_shape shape;
+    hcp_ring *ring = NULL;
+    char text[512] = "";
+
+    for (size_t r = 0; r < c->n; r++) {
+        hcp_rank_init(&ranks[r]);
+        strcpy(ranks[r].device, c->fixtures[c->which[r]].device);
+        ranks[r].max_tokens = c->caps[r];
+        ranks[r].linear_before_us = c->linear[r][0];
+        ranks[r].linear_before_fixed_us = c->linear[r][1];
+        ranks[r].linear_after_us = c->linear[r][2];
+        ranks[r].linear_after_fixed_us = c->linear[r][3];
+    }
+    hcp_shape_init(&shape);
+    hcp_ring_create(c->models, &shape, ranks, c->n, NULL, text, sizeof text, &ring);
+    assert_string_equal(text, "");
+    return ring;
+}
+
+/* The rest of a layer on some of the ranks. */
+static void add_linear(struct order_case *c, uint64_t *seed)
+{
+    double scale = fixture_real(seed, 0, 1);
+
+    for (size_t r = 0; r < c->n; r++) {
+        if (fixture_range(seed, 0, 4) == 0)
+            continue;
+        c->linear[r][0] = scale * fixture_real(seed, 0, 1);
+        c->linear[r][2] = scale * fixture_real(seed, 0, 3);
+        c->linear[r][1] = fixture_range(seed, 0, 2) ? 0 : fixture_real(seed, 0, 60);
+        c->linear[r][3] = fixture_range(seed, 0, 2) ? 0 : fixture_real(seed, 0, 60);
+    }
+    hcp_ring_free(c->ring);
+    c->ring = ring_of(c);
+}
+
 /* n ranks of some kinds and a sequence of a few tiles, or of many. */
 static void make_case(struct order_case *c, uint64_t *seed, size_t n, int64_t tiles,
                       int disturbed)
@@ -110,7 +150,7 @@ static void make_case(struct order_case *c, uint64_t *seed, size_t n, int64_t ti
     if (fixture_range(seed, 0, 3) > 0)
         random_links(c, seed, disturbed);
     c->models = fixture_models(c->fixtures, KINDS);
-    c->ring = fixture_ring(c->models, c->fixtures, c->which, c->caps, n);
+    c->ring = ring_of(c);
 }
 
 static void free_case(struct order_case *c)
@@ -130,6 +170,7 @@ static void reorder(const struct order_case *c, const int32_t *order,
     for (size_t i = 0; i < c->n; i++) {
         out->which[i] = c->which[order[i]];
         out->caps[i] = c->caps[order[i]];
+        memcpy(out->linear[i], c->linear[order[i]], sizeof out->linear[i]);
         place[order[i]] = (int32_t)i;
     }
     for (size_t i = 0; i < q->n_links; i++) {
@@ -139,7 +180,7 @@ static void reorder(const struct order_case *c, const int32_t *order,
     q->links = out->links;
     q->shared_gbps = out->shared_gbps;
     q->order = HCP_ORDER_GIVEN;
-    out->ring = fixture_ring(c->models, out->fixtures, out->which, out->caps, c->n);
+    out->ring = ring_of(out);
 }
 
 static void places_of(struct fixture_plan *p, size_t n)
@@ -297,6 +338,8 @@ static void equals_brute_force(void **state)
         char text[512];
 
         make_case(&c, &seed, n, fixture_range(&seed, 1, 7), i % 2);
+        if (i / 2 % 2)
+            add_linear(&c, &seed);
         c.question.barrier = fixture_range(&seed, 0, 7) == 0;
         c.question.layout = (hcp_layout)fixture_range(&seed, 0, HCP_LAYOUT_STRIPED);
         places_of(&p, n);
@@ -410,9 +453,11 @@ static void plans_are_consistent(void **state)
         struct fixture_plan p, again;
         size_t n = (size_t)fixture_range(&seed, 1, 12), n_steps, needed;
         char text[512], *json, *json_again;
-        double end = 0;
+        double end = 0, busy[MAX] = {0};
 
         make_case(&c, &seed, n, fixture_range(&seed, 1, 100), i % 2);
+        if (i / 2 % 2)
+            add_linear(&c, &seed);
         c.question.barrier = fixture_range(&seed, 0, 5) == 0;
         c.question.sub_blocks = fixture_range(&seed, 0, 2) ? 1 : 3;
         c.question.layout = (hcp_layout)fixture_range(&seed, 0, HCP_LAYOUT_STRIPED);
@@ -430,13 +475,20 @@ static void plans_are_consistent(void **state)
         if (hcp_plan_simulate(c.ring, &p.plan, 1, p.workspace, p.workspace_bytes, text,
                               sizeof text, steps, MAX * MAX, &n_steps))
             fail_msg("problem %d: %s", i, text);
-        for (size_t k = 0; k < n_steps; k++)
-            end = fmax(end, steps[k].fin_ms);
+        for (size_t k = 0; k < n_steps; k++) {
+            hcp_plan_rank *rank = &p.plan.ranks[steps[k].rank];
+
+            end = fmax(end, steps[k].fin_ms + rank->linear_after_ms);
+            busy[steps[k].rank] += steps[k].busy_ms;
+        }
         if (!c.question.barrier)
             assert_true(end == p.plan.makespan_ms);
-        for (size_t r = 0; r < n; r++)
+        for (size_t r = 0; r < n; r++) {
+            busy[r] += p.plan.ranks[r].linear_before_ms + p.plan.ranks[r].linear_after_ms;
+            assert_float_equal(busy[r], p.plan.ranks[r].compute_ms, 1e-9 * busy[r]);
             assert_true(p.plan.ranks[r].compute_ms <=
                         p.plan.ranks[r].predicted_ms * (1 + 1e-12));
+        }
         hcp_plan_to_json(&p.plan, NULL, 0, &needed);
         json = malloc(needed + 1);
         json_again = malloc(needed + 1);
