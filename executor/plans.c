@@ -332,8 +332,16 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
     return rc;
 }
 
-/* The command line's way of running a plan. What a plan file predicts of another way is
- * no prediction of this one. */
+static int has_linear(const hcp_plan *plan)
+{
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].linear_before_ms > 0 || plan->ranks[r].linear_after_ms > 0)
+            return 1;
+    return 0;
+}
+
+/* The command line's way of running a plan. What a plan file predicts of another way is no
+ * prediction of this one; nor is that of a whole layer of its attention, which is run. */
 static void change(const struct ring_options *o, hcp_plan *plan)
 {
     const hcp_question *q = &o->question;
@@ -346,7 +354,7 @@ static void change(const struct ring_options *o, hcp_plan *plan)
     if (o->given & RING_GIVEN_BARRIER)
         plan->barrier = q->barrier;
     if (before[0] == plan->buffers && before[1] == plan->sub_blocks &&
-        before[2] == plan->barrier)
+        before[2] == plan->barrier && !has_linear(plan))
         return;
     plan->makespan_ms = plan->interval_lo_ms = plan->interval_hi_ms = NAN;
     for (size_t r = 0; r < plan->n_ranks; r++)

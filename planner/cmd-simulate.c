@@ -119,24 +119,43 @@ static int load_plan(const char *path, hcp_plan *plan, struct hcp_err *err)
     return HCP_OK;
 }
 
-static double end_of(const hcp_step *steps, size_t n, size_t m, size_t *critical)
+/* When a rank begins its linear work after the ring, of m steps: its own last step, or
+ * everybody's where there is a barrier (all: all n steps, steps: its own). */
+static double after_from(const hcp_plan *plan, const hcp_step *all, size_t n, size_t m,
+                         const hcp_step *steps)
+{
+    double last = steps[m - 1].fin_ms;
+
+    if (plan->barrier && plan_has_linear(plan))
+        for (size_t i = m - 1; i < n; i += m)
+            last = all[i].fin_ms > last ? all[i].fin_ms : last;
+    return last;
+}
+
+static double end_of(const hcp_plan *plan, const hcp_step *steps, size_t n, size_t m,
+                     size_t *critical)
 {
     double end = -1;
 
-    for (size_t i = m - 1; i < n; i += m) {
-        if (steps[i].fin_ms > end) {
-            end = steps[i].fin_ms;
+    for (size_t i = 0; i < n; i += m) {
+        double fin = after_from(plan, steps, n, m, steps + i) +
+                     plan_after_ms(&plan->ranks[steps[i].rank]);
+
+        if (fin > end) {
+            end = fin;
             *critical = (size_t)steps[i].rank;
         }
     }
     return end;
 }
 
-static json_t *rank_json(const hcp_plan *plan, const hcp_step *steps, size_t m)
+static json_t *rank_json(const hcp_plan *plan, const hcp_step *all, size_t n,
+                         const hcp_step *steps, size_t m)
 {
     const hcp_plan_rank *rank = &plan->ranks[steps->rank];
     json_t *list = json_array(), *object;
-    double busy = 0, wait = 0;
+    double busy = 0, wait = 0, linear = plan_before_ms(rank) + plan_after_ms(rank);
+    double fin = after_from(plan, all, n, m, steps) + plan_after_ms(rank);
 
     for (size_t k = 0; k < m; k++) {
         json_t *step = json_pack("{s:i, s:i}", "step", (int)steps[k].step, "block_of",
@@ -154,9 +173,17 @@ static json_t *rank_json(const hcp_plan *plan, const hcp_step *steps, size_t m)
     object =
         json_pack("{s:i, s:s, s:s, s:I}", "rank", (int)steps->rank, "device",
                   rank->device, "limit", rank->limit, "tokens", (json_int_t)rank->tokens);
+    if (plan_has_linear(plan)) {
+        busy += linear;
+        wait = fin - busy > 0 ? fin - busy : 0;
+        json_object_set_new(object, "linear_before_ms",
+                            hcp_json_real(plan_before_ms(rank)));
+        json_object_set_new(object, "linear_after_ms",
+                            hcp_json_real(plan_after_ms(rank)));
+    }
     json_object_set_new(object, "busy_ms", hcp_json_real(busy));
     json_object_set_new(object, "wait_ms", hcp_json_real(wait));
-    json_object_set_new(object, "fin_ms", hcp_json_real(steps[m - 1].fin_ms));
+    json_object_set_new(object, "fin_ms", hcp_json_real(fin));
     json_object_set_new(object, "steps", list);
     return object;
 }
@@ -166,7 +193,7 @@ static int print_json(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
     json_t *object = json_object(), *ranks = json_array();
     char fingerprint[20];
     size_t critical = 0;
-    double end = end_of(steps, n, m, &critical);
+    double end = end_of(plan, steps, n, m, &critical);
 
     snprintf(fingerprint, sizeof fingerprint, "%016llx",
              (unsigned long long)plan->fingerprint);
@@ -186,9 +213,24 @@ static int print_json(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
                                             : json_null());
     json_object_set_new(object, "fingerprint", json_string(fingerprint));
     for (size_t i = 0; i < n; i += m)
-        json_array_append_new(ranks, rank_json(plan, steps + i, m));
+        json_array_append_new(ranks, rank_json(plan, steps, n, steps + i, m));
     json_object_set_new(object, "ranks", ranks);
     return hcp_json_print(object, stdout);
+}
+
+/* A row of linear work from start to end. */
+static void linear_row(hcp_table *t, const hcp_step *step, const char *when, double start,
+                       double busy, double wait)
+{
+    hcp_table_row(t);
+    hcp_table_cell(t, "%d", (int)step->rank);
+    hcp_table_cell(t, "%s", when);
+    hcp_table_cell(t, "%s", "-");
+    hcp_table_cell(t, "%s", "-");
+    hcp_table_cell(t, "%.4f", start);
+    hcp_table_cell(t, "%.4f", busy);
+    hcp_table_cell(t, "%.4f", start + busy);
+    hcp_table_cell(t, "%.4f", wait);
 }
 
 static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, size_t m)
@@ -197,15 +239,24 @@ static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
                                           "start_ms", "busy_ms", "fin_ms",   "wait_ms"};
     hcp_table *t = hcp_table_new();
     size_t critical = 0;
-    double end = end_of(steps, n, m, &critical);
+    double end = end_of(plan, steps, n, m, &critical);
     char buffers[16];
-    int rc;
+    int rc, linear = plan_has_linear(plan);
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         hcp_table_column(t, columns[i], 1);
     for (size_t i = 0; i < n; i++) {
         const hcp_step *s = &steps[i];
+        const hcp_plan_rank *rank = &plan->ranks[s->rank];
 
+        if (linear && i > 0 && i % m == 0) {
+            double from = after_from(plan, steps, n, m, s - m);
+
+            linear_row(t, s - 1, "after", from, plan_after_ms(&plan->ranks[s[-1].rank]),
+                       from - s[-1].fin_ms);
+        }
+        if (linear && i % m == 0)
+            linear_row(t, s, "before", 0, plan_before_ms(rank), 0);
         hcp_table_row(t);
         hcp_table_cell(t, "%d", (int)s->rank);
         hcp_table_cell(t, "%d", (int)s->step);
@@ -220,6 +271,13 @@ static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
         hcp_table_cell(t, "%.4f", s->busy_ms);
         hcp_table_cell(t, "%.4f", s->fin_ms);
         hcp_table_cell(t, "%.4f", s->wait_ms);
+    }
+    if (linear) {
+        const hcp_step *last = &steps[n - 1];
+        double from = after_from(plan, steps, n, m, &steps[n - m]);
+
+        linear_row(t, last, "after", from, plan_after_ms(&plan->ranks[last->rank]),
+                   from - last->fin_ms);
     }
     rc = hcp_table_print(t, stdout);
     snprintf(buffers, sizeof buffers, "%d", (int)plan->buffers);
@@ -272,8 +330,8 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
         args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
-                        "--tile, --stripes, --max-tokens, --links, --reorder and "
-                        "--fix-order out");
+                        "--tile, --stripes, --max-tokens, --linear-us, --links, --reorder "
+                        "and --fix-order out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;

@@ -3,7 +3,7 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/api.c planner/answer.c planner/strategies.c planner/round.c planner/sort.c \
 	planner/solve-search.c planner/solve-exact.c planner/order.c planner/links.c \
 	planner/eval.c planner/ring.c planner/ring-pieces.c planner/eval-pieces.c \
-	planner/cost.c planner/layer.c planner/scratch.c planner/names.c planner/json.c \
+	planner/cost.c planner/layer-cost.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
@@ -29,7 +29,8 @@ EXTRA_planner_libhcpplan_la_DEPENDENCIES = planner/hcpplan.sym
 bin_PROGRAMS += planner/hcp-plan
 planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit.c planner/fit-batch.h planner/fit-batch.c \
 	planner/fit-bandwidth.c \
-	planner/options.h planner/options.c planner/session.c planner/links-file.c planner/text.c \
+	planner/options.h planner/options.c planner/per-rank.c planner/session.c \
+	planner/links-file.c planner/text.c \
 	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
 planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \

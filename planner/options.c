@@ -18,7 +18,8 @@ enum {
     OPT_LINK,
     OPT_LINKS,
     OPT_REORDER,
-    OPT_FIX_ORDER
+    OPT_FIX_ORDER,
+    OPT_LINEAR
 };
 
 static const struct argp_option common_options[] = {
@@ -59,6 +60,10 @@ static const struct argp_option ring_options[] = {
     {"fix-order", OPT_FIX_ORDER, NULL, 0,
      "Keep the order of --ranks, and say what another would gain", 2},
     {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
+    {"linear-us", OPT_LINEAR, "LIST", 0,
+     "Linear work of a layer in us a token: [BEFORE:]AFTER the ring, each US or US+FIXED; "
+     "for all ranks, by rank, or RANK=...",
+     2},
     {0},
 };
 
@@ -145,6 +150,10 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_MAX_TOKENS:
         args->max_tokens = arg;
+        args->given |= PLAN_GIVEN_SPLIT;
+        return 0;
+    case OPT_LINEAR:
+        args->linear = arg;
         args->given |= PLAN_GIVEN_SPLIT;
         return 0;
     case OPT_BARRIER:

@@ -13,7 +13,7 @@ enum {
     PLAN_GIVEN_ALPHA = 2,
     PLAN_GIVEN_GBPS = 4,
     PLAN_GIVEN_BARRIER = 8,
-    PLAN_GIVEN_SPLIT = 16, /* --tile, --stripes or --max-tokens */
+    PLAN_GIVEN_SPLIT = 16, /* --tile, --stripes, --max-tokens or --linear-us */
     PLAN_GIVEN_SUB_BLOCKS = 32,
     PLAN_GIVEN_STRATEGY = 64,
     PLAN_GIVEN_ORDER = 128
@@ -24,6 +24,7 @@ struct plan_args {
     const char *link;   /* transport whose measured times count; NULL none */
     const char *tokens; /* split: --tokens, NULL none */
     const char *links;  /* file or transport with a link for each pair; NULL none */
+    const char *linear; /* --linear-us, NULL none */
     int json;
     int decode; /* --phase decode is answered: blocks are predicted, nothing is planned */
     unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
@@ -35,14 +36,28 @@ void plan_args_init(struct plan_args *args);
  * plan_args *. */
 extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
- * --link-gbps --links --reorder --fix-order --barrier; child input: struct plan_args *.
- */
+ * --link-gbps --links --reorder --fix-order --barrier --linear-us; child input:
+ * struct plan_args *. */
 extern const struct argp plan_ring_argp;
 /* Value of --strategy; a usage error ends the program. */
 void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q);
 
 /* Exit code for a library status. */
 int plan_exit_code(hcp_status status);
+
+/* Values by rank of an option: V for all, V,V,... by rank, or RANK=V,...; set puts one into
+ * a rank, and says in err what is wrong with it. (per-rank.c) */
+typedef int (*plan_set_rank)(hcp_rank *rank, const char *value, struct hcp_err *err);
+int plan_per_rank(const char *option, const char *text, plan_set_rank set,
+                  hcp_rank *ranks, size_t n, struct hcp_err *err);
+/* --max-tokens: a length. */
+int plan_set_tokens(hcp_rank *rank, const char *value, struct hcp_err *err);
+/* --linear-us: [BEFORE:]AFTER, each US or US+FIXED. */
+int plan_set_linear(hcp_rank *rank, const char *value, struct hcp_err *err);
+/* ms of a plan's rank before its ring, and after it; whether any rank has such work. */
+double plan_before_ms(const hcp_plan_rank *rank);
+double plan_after_ms(const hcp_plan_rank *rank);
+int plan_has_linear(const hcp_plan *plan);
 
 /* Models, ring, workspace, and a plan with its arrays. */
 struct session {

@@ -10,7 +10,7 @@
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   cost.c        block times, areas, segments      plan-write.c, plan-read.c, json.c
- *   layer.c       linear work around the ring
+ *   layer-cost.c       linear work around the ring
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -280,7 +280,7 @@ void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *
 size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t *tokens,
                      int64_t seq_len, hcp_segment *out, int64_t *counts);
 
-/* layer.c: is a rank's linear work in its ranges; has it any? */
+/* layer-cost.c: is a rank's linear work in its ranges; has it any? */
 int layer_valid(const hcp_rank *rank);
 int layer_given(const hcp_rank *rank);
 /* Do two ranks have the same? */

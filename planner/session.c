@@ -23,70 +23,6 @@ int plan_exit_code(hcp_status status)
     }
 }
 
-/* One entry of --max-tokens: "N", or "RANK=N". *rank = -1 without a rank. */
-static int parse_cap(const char *text, size_t len, size_t n, int64_t *rank, int64_t *cap,
-                     struct hcp_err *err)
-{
-    struct hcp_err why = {0};
-    char item[64], *equals;
-    int rc;
-
-    if (len >= sizeof item)
-        return hcp_fail(err, HCP_USAGE, "--max-tokens entry '%.40s...' is too long",
-                        text);
-    memcpy(item, text, len);
-    item[len] = 0;
-    equals = strchr(item, '=');
-    *rank = -1;
-    if (equals) {
-        *equals = 0;
-        rc = hcp_parse_int(item, "rank of --max-tokens", 0, (int64_t)n - 1, rank, err);
-        if (rc)
-            return rc;
-    }
-    rc = hcp_parse_len(equals ? equals + 1 : item, 0, cap, &why);
-    return rc ? hcp_fail(err, rc, "--max-tokens: %s", why.text) : HCP_OK;
-}
-
-static int parse_caps(const char *text, hcp_rank *ranks, size_t n, struct hcp_err *err)
-{
-    size_t next = 0;
-    int named = 0, listed = 0;
-
-    for (const char *p = text;; p++) {
-        size_t len = strcspn(p, ",");
-        int64_t rank, cap;
-        int rc = parse_cap(p, len, n, &rank, &cap, err);
-
-        if (rc)
-            return rc;
-        if (rank < 0) {
-            listed = 1;
-            if (next == n)
-                return hcp_fail(err, HCP_USAGE, "--max-tokens lists more than %zu ranks",
-                                n);
-            rank = (int64_t)next++;
-        } else {
-            named = 1;
-        }
-        ranks[rank].max_tokens = cap;
-        p += len;
-        if (!*p)
-            break;
-    }
-    if (named && listed)
-        return hcp_fail(err, HCP_USAGE,
-                        "--max-tokens mixes RANK=N with a list by rank; use one form");
-    if (listed && next == 1) {
-        for (size_t r = 1; r < n; r++)
-            ranks[r].max_tokens = ranks[0].max_tokens;
-    } else if (listed && next != n) {
-        return hcp_fail(err, HCP_USAGE, "--max-tokens lists %zu ranks, --ranks has %zu",
-                        next, n);
-    }
-    return HCP_OK;
-}
-
 static int read_ranks(const struct plan_args *args, hcp_rank **out, size_t *n,
                       struct hcp_err *err)
 {
@@ -117,7 +53,12 @@ static int read_ranks(const struct plan_args *args, hcp_rank **out, size_t *n,
         memcpy(ranks[r].limit, keys[r].limit, sizeof ranks[r].limit);
     }
     free(keys);
-    if (args->max_tokens && (rc = parse_caps(args->max_tokens, ranks, *n, err))) {
+    if (args->max_tokens)
+        rc = plan_per_rank("--max-tokens", args->max_tokens, plan_set_tokens, ranks, *n,
+                           err);
+    if (rc == HCP_OK && args->linear)
+        rc = plan_per_rank("--linear-us", args->linear, plan_set_linear, ranks, *n, err);
+    if (rc) {
         free(ranks);
         return rc;
     }
@@ -316,12 +257,17 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
         provider = plan->provider;
     for (size_t r = 0; r < plan->n_ranks; r++) {
         int own = plan->order || plan->has_links;
+        const hcp_plan_rank *from = &plan->ranks[r];
         hcp_rank *rank = &ranks[own ? (size_t)plan->places[r].rank : r];
 
         hcp_rank_init(rank);
-        memcpy(rank->device, plan->ranks[r].device, sizeof rank->device);
-        memcpy(rank->limit, plan->ranks[r].limit, sizeof rank->limit);
-        rank->max_tokens = plan->ranks[r].max_tokens;
+        memcpy(rank->device, from->device, sizeof rank->device);
+        memcpy(rank->limit, from->limit, sizeof rank->limit);
+        rank->max_tokens = from->max_tokens;
+        rank->linear_before_us = from->linear_before_us;
+        rank->linear_before_fixed_us = from->linear_before_fixed_us;
+        rank->linear_after_us = from->linear_after_us;
+        rank->linear_after_fixed_us = from->linear_after_fixed_us;
     }
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
     if (rc == HCP_OK && args->link)

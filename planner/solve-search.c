@@ -21,7 +21,7 @@ static int64_t count(const struct problem *p, const uint8_t *allowed)
 
 /* Share weights from speeds by the closed forms of theory.md: where a rank's work is
  * linear in its share, shares follow speed; contiguous under a causal mask, the borders
- * are at sqrt(cumulative speed). With linear work by layer.c. Returns the time that all
+ * are at sqrt(cumulative speed). With linear work by layer-cost.c. Returns the time that all
  * are then busy, -1 without linear work. */
 static double weights_from_speed(const struct problem *p, const double *speed,
                                  double *weight)

@@ -34,6 +34,30 @@ void plan_tokens_text(const hcp_plan *plan, char *out, size_t size)
         snprintf(out + at, size - at, " ... (%zu ranks)", plan->n_ranks);
 }
 
+double plan_before_ms(const hcp_plan_rank *rank)
+{
+    return rank->tokens > 0 ? (rank->linear_before_us * (double)rank->tokens +
+                               rank->linear_before_fixed_us) / 1e3
+                            : 0;
+}
+
+double plan_after_ms(const hcp_plan_rank *rank)
+{
+    return rank->tokens > 0 ? (rank->linear_after_us * (double)rank->tokens +
+                               rank->linear_after_fixed_us) / 1e3
+                            : 0;
+}
+
+int plan_has_linear(const hcp_plan *plan)
+{
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].linear_before_us > 0 ||
+            plan->ranks[r].linear_before_fixed_us > 0 ||
+            plan->ranks[r].linear_after_us > 0 || plan->ranks[r].linear_after_fixed_us > 0)
+            return 1;
+    return 0;
+}
+
 /* "0+30016 35520+30016": offset and length; long lists are cut. */
 static void segments_text(const hcp_plan *plan, const hcp_plan_rank *rank, char *out,
                           size_t size)
@@ -132,7 +156,7 @@ static void print_summary(const hcp_plan *plan, FILE *out)
 int plan_print(const hcp_plan *plan, FILE *out)
 {
     hcp_table *t = hcp_table_new();
-    int rc;
+    int rc, linear = plan_has_linear(plan);
 
     hcp_table_column(t, "rank", 1);
     if (plan->order)
@@ -143,6 +167,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
     hcp_table_column(t, "share", 1);
     hcp_table_column(t, "predicted_ms", 1);
     hcp_table_column(t, "wait_ms", 1);
+    if (linear)
+        hcp_table_column(t, "linear_ms", 1);
     hcp_table_column(t, "model", 0);
     hcp_table_column(t, "segments", 0);
     for (size_t r = 0; r < plan->n_ranks; r++) {
@@ -161,6 +187,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
                        100.0 * (double)rank->tokens / (double)plan->seq_len);
         hcp_table_cell(t, "%.4f", rank->predicted_ms);
         hcp_table_cell(t, "%.4f", rank->predicted_ms - rank->compute_ms);
+        if (linear)
+            hcp_table_cell(t, "%.4f", plan_before_ms(rank) + plan_after_ms(rank));
         hcp_table_cell(t, "%s", rank->model);
         hcp_table_cell(t, "%s", segments);
     }

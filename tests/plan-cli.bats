@@ -95,6 +95,31 @@ less_equal() { # A B SLACK
     [ "$status" -eq 2 ]
 }
 
+@test "linear work shifts shares, is shown, and is in a plan file" {
+    two='nvidia-h200@mps:100,nvidia-h200@mps:50'
+    hcp-plan split --ranks "$two" --seq-len 16K --layout zigzag --mask causal --json >a.json
+    # Ten times as slow in linear work: rank 1 gets less.
+    hcp-plan split --ranks "$two" --seq-len 16K --layout zigzag --mask causal \
+        --linear-us 0.1:0.4,1:4+30 --json >b.json
+    # `field` finds the last rank's.
+    less_equal "$(field tokens b.json)" "$(field tokens a.json)" -0.1
+    [ "$(grep -c linear a.json)" -eq 0 ]
+    grep -q '"linear_before_us":1,"linear_before_fixed_us":0,"linear_after_us":4,"linear_after_fixed_us":30,' b.json
+    less_equal "$(field bound_ms b.json)" "$(field makespan_ms b.json)"
+    hcp-plan simulate --plan b.json --json >s.json
+    [ "$(field makespan_ms s.json)" = "$(field makespan_ms b.json)" ]
+    hcp-plan simulate --plan b.json >s.txt
+    [ "$(grep -c ' before ' s.txt)" -eq 2 ]
+    [ "$(grep -c ' after ' s.txt)" -eq 2 ]
+    run hcp-plan split --ranks "$two" --seq-len 16K --linear-us 1:2:3
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--linear-us"* ]]
+    run hcp-plan split --ranks "$two" --seq-len 16K --linear-us -1
+    [ "$status" -eq 2 ]
+    run hcp-plan simulate --plan b.json --linear-us 1
+    [ "$status" -eq 2 ]
+}
+
 @test "what is not measured is refused with the command that helps" {
     run hcp-plan split --ranks 'nvidia-l40s' --seq-len 64K
     [ "$status" -eq 3 ]

@@ -10,7 +10,7 @@ program=hcp-plan
 echo 1..5
 check_options fit predict split compare simulate
 
-check_examples 9
+check_examples 10
 
 : >"$tmp/json"
 (
@@ -21,6 +21,8 @@ check_examples 9
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --json
     echo 'both 0 1 10 50' >link
     hcp-plan split --db h.db --ranks $r --seq-len 8K --links link --reorder --json
+    hcp-plan simulate --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
+    hcp-plan split --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
     hcp-plan fit --db h.db --json
 ) >"$tmp/json" 2>"$tmp/complained"
