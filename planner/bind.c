@@ -474,22 +474,25 @@ static hcp_status check_shape(const hcp_shape *shape, char *text, size_t text_si
 static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char *text,
                              size_t text_size)
 {
-    size_t stride = ranks[0].size;
+    size_t stride = ranks[0].size; /* that of an older header may be smaller */
 
     for (size_t r = 0; r < ring->n; r++) {
         const hcp_rank *rank = (const void *)((const char *)ranks + r * stride);
+        hcp_rank *spec = &ring->ranks[r].spec;
 
         if (rank->size != stride || !memchr(rank->device, 0, sizeof rank->device) ||
             !memchr(rank->limit, 0, sizeof rank->limit) || rank->max_tokens < 0)
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
                              "rank %zu: size not set, unterminated name or negative cap",
                              r);
-        if (!layer_valid(rank))
+        hcp_rank_init(spec);
+        memcpy(spec, rank, stride < sizeof *spec ? stride : sizeof *spec);
+        spec->size = sizeof *spec;
+        if (!layer_valid(spec))
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
                              "rank %zu: linear work must be 0..1e9 us, a token and fixed",
                              r);
-        ring->linear |= layer_given(rank);
-        memcpy(&ring->ranks[r].spec, rank, sizeof *rank);
+        ring->linear |= layer_given(spec);
     }
     return HCP_STATUS_OK;
 }
@@ -551,7 +554,7 @@ hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *asked,
     if (status)
         return status;
     if (!models || !out || !ranks || n < 1 || n > HCP_PLAN_MAX_RANKS ||
-        ranks[0].size < sizeof *ranks || (provider && strlen(provider) > 31))
+        ranks[0].size < offsetof(hcp_rank, linear_before_us) || (provider && strlen(provider) > 31))
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "models, output, 1 to %d ranks with their size set, and a "
                          "provider name of at most 31 characters are needed",

@@ -330,8 +330,8 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
         args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
-                        "--tile, --stripes, --max-tokens, --linear-us, --links, --reorder "
-                        "and --fix-order out");
+                        "--tile, --stripes, --max-tokens, --linear-us, --model, --links, "
+                        "--reorder and --fix-order out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;

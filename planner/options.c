@@ -19,7 +19,11 @@ enum {
     OPT_LINKS,
     OPT_REORDER,
     OPT_FIX_ORDER,
-    OPT_LINEAR
+    OPT_LINEAR,
+    OPT_MODEL,
+    OPT_HIDDEN,
+    OPT_FFN,
+    OPT_MLP
 };
 
 static const struct argp_option common_options[] = {
@@ -64,6 +68,12 @@ static const struct argp_option ring_options[] = {
      "Linear work of a layer in us a token: [BEFORE:]AFTER the ring, each US or US+FIXED; "
      "for all ranks, by rank, or RANK=...",
      2},
+    {"model", OPT_MODEL, "NAME", 0,
+     "Heads of a known model, and its layer's linear work as 'hcp-profile run' measured it",
+     2},
+    {"hidden", OPT_HIDDEN, "N", 0, "The same of a layer of this width", 2},
+    {"ffn", OPT_FFN, "N", 0, "Inner width of its MLP", 2},
+    {"mlp", OPT_MLP, "KIND", 0, "gated or plain (gated)", 2},
     {0},
 };
 
@@ -142,6 +152,29 @@ static int set_ring_option(int key, const char *arg, hcp_question *q, struct hcp
     }
 }
 
+static int set_layer_option(int key, const char *arg, struct layer_args *layer,
+                            struct hcp_err *err)
+{
+    struct hcp_err why = {0};
+    int rc;
+
+    switch (key) {
+    case OPT_MODEL:
+        layer->model = arg;
+        return HCP_OK;
+    case OPT_MLP:
+        layer->plain_mlp = strcmp(arg, "plain") == 0;
+        return layer->plain_mlp || strcmp(arg, "gated") == 0
+                   ? HCP_OK
+                   : hcp_fail(err, HCP_USAGE, "--mlp '%s': use gated or plain", arg);
+    default:
+        rc = hcp_parse_len(arg, 1, key == OPT_FFN ? &layer->ffn : &layer->hidden, &why);
+        return rc ? hcp_fail(err, rc, "%s: %.900s", key == OPT_FFN ? "--ffn" : "--hidden",
+                             why.text)
+                  : HCP_OK;
+    }
+}
+
 static error_t parse_ring(int key, char *arg, struct argp_state *state)
 {
     struct plan_args *args = state->input;
@@ -155,6 +188,20 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
     case OPT_LINEAR:
         args->linear = arg;
         args->given |= PLAN_GIVEN_SPLIT;
+        return 0;
+    case OPT_MODEL:
+    case OPT_HIDDEN:
+    case OPT_FFN:
+    case OPT_MLP:
+        args->given |= PLAN_GIVEN_SPLIT;
+        args->layer_given = 1;
+        if (set_layer_option(key, arg, &args->layer, &err))
+            argp_error(state, "%s", err.text);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->linear && args->layer_given)
+            argp_error(state, "--linear-us gives what --model, --hidden and --ffn look up; "
+                              "use one of them");
         return 0;
     case OPT_BARRIER:
         args->question.barrier = 1;

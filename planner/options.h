@@ -7,6 +7,7 @@
 #define HCP_PLAN_OPTIONS_H
 #include "db/cli.h"
 #include "planner/hcpplan.h"
+#include "planner/layer-measured.h"
 
 enum {
     PLAN_GIVEN_BUFFERS = 1,
@@ -25,6 +26,8 @@ struct plan_args {
     const char *tokens; /* split: --tokens, NULL none */
     const char *links;  /* file or transport with a link for each pair; NULL none */
     const char *linear; /* --linear-us, NULL none */
+    struct layer_args layer;
+    int layer_given; /* some of it */
     int json;
     int decode; /* --phase decode is answered: blocks are predicted, nothing is planned */
     unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
@@ -36,8 +39,8 @@ void plan_args_init(struct plan_args *args);
  * plan_args *. */
 extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
- * --link-gbps --links --reorder --fix-order --barrier --linear-us; child input:
- * struct plan_args *. */
+ * --link-gbps --links --reorder --fix-order --barrier --linear-us --model --hidden --ffn
+ * --mlp; child input: struct plan_args *. */
 extern const struct argp plan_ring_argp;
 /* Value of --strategy; a usage error ends the program. */
 void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q);
@@ -68,6 +71,9 @@ struct session {
     int64_t *tokens; /* of --tokens; NULL none */
     hcp_link *links; /* of --links; NULL none */
     double *shared_gbps;
+    layer_measured *layer; /* NULL: linear work is given, or none */
+    hcp_rank *ranks;       /* of layer, bound anew for every split */
+    hcp_shape shape;
     hcp_plan plan;
 };
 /* Opens the database and binds the ranks of args. Zero the session first. */

@@ -198,9 +198,41 @@ static int measured_link(const struct plan_args *args, const hcp_shape *shape,
     return rc;
 }
 
+/* Linear work of the layer that the command line names; a known model's heads are those
+ * of the question. */
+static int open_layer(struct plan_args *args, struct hcp_layer *layer, struct hcp_err *err)
+{
+    int rc = layer_measured_shape(&args->layer, &args->shape, layer, err);
+
+    if (rc == HCP_OK) {
+        args->shape.heads = layer->heads;
+        args->shape.kv_heads = layer->kv_heads;
+        args->shape.head_dim = layer->head_dim;
+    }
+    return rc;
+}
+
+static int load_layer(const struct plan_args *args, const struct hcp_layer *layer,
+                      const hcp_shape *shape, hcp_rank *ranks, size_t n,
+                      struct session *s, struct hcp_err *err)
+{
+    const char *db = hcp_cli_db(args->db, err);
+
+    if (!db)
+        return err->code;
+    s->shape = *shape;
+    s->ranks = malloc(n * sizeof *ranks);
+    if (!s->ranks)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    memcpy(s->ranks, ranks, n * sizeof *ranks);
+    return layer_measured_load(db, layer, shape, ranks, n, args->question.extrapolate,
+                               &s->layer, err);
+}
+
 int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
 {
     const struct hcp_shape_args *from = &args->shape;
+    struct hcp_layer layer;
     hcp_shape shape;
     hcp_rank *ranks = NULL;
     size_t n = 0;
@@ -211,6 +243,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
                         "phase %s is not planned by this version; use --phase prefill, "
                         "or 'hcp-plan predict'",
                         from->phase);
+    if (args->layer_given && open_layer(args, &layer, err))
+        return err->code;
     hcp_shape_init(&shape);
     memcpy(shape.phase, from->phase, sizeof shape.phase);
     memcpy(shape.dtype, from->dtype, sizeof shape.dtype);
@@ -233,6 +267,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
         rc = read_tokens(args, n, s, err);
     if (rc == HCP_OK)
         rc = bind(args, &shape, ranks, n, args->provider, s, err);
+    if (rc == HCP_OK && args->layer_given)
+        rc = load_layer(args, &layer, &shape, ranks, n, s, err);
     if (rc == HCP_OK && args->link)
         rc = measured_link(args, &shape, ranks, n, args->question.seq_len,
                            args->question.sub_blocks, &args->question.link_alpha_us,
@@ -279,6 +315,58 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
     return rc;
 }
 
+static hcp_status ask(const struct plan_args *args, struct session *s,
+                      struct hcp_err *err)
+{
+    if (s->tokens)
+        return hcp_plan_evaluate(s->ring, &args->question, s->tokens, s->workspace,
+                                 s->workspace_bytes, err->text, sizeof err->text,
+                                 &s->plan);
+    return hcp_plan_split(s->ring, &args->question, s->workspace, s->workspace_bytes,
+                          err->text, sizeof err->text, &s->plan);
+}
+
+static int own_order(const hcp_plan *plan)
+{
+    return plan->order || plan->has_links;
+}
+
+/* As ask(), with linear work that is exact at the tokens of the plan: again until they
+ * stand still, a few times at most. at: where the lines are exact, [n]. */
+static int ask_measured(const struct plan_args *args, struct session *s, size_t n,
+                        int64_t *at, struct hcp_err *err)
+{
+    char provider[32];
+    hcp_status status;
+
+    snprintf(provider, sizeof provider, "%s", hcp_ring_provider(s->ring));
+    for (size_t r = 0; r < n; r++)
+        at[r] = s->tokens ? s->tokens[r] : args->question.seq_len / (int64_t)n;
+    for (int round = 0, again = 1; again && round < 8; round++) {
+        layer_measured_lines(s->layer, at, s->ranks);
+        hcp_ring_free(s->ring);
+        s->ring = NULL;
+        status = hcp_ring_create(s->models, &s->shape, s->ranks, n, provider, err->text,
+                                 sizeof err->text, &s->ring);
+        if (!status)
+            status = ask(args, s, err);
+        if (status)
+            return err->code = plan_exit_code(status);
+        again = 0;
+        for (size_t r = 0; r < n; r++) {
+            int64_t tokens = s->plan.ranks[r].tokens;
+            size_t given = own_order(&s->plan) ? (size_t)s->plan.places[r].rank : r;
+
+            again |= tokens > 0 && tokens != at[given];
+            at[given] = tokens > 0 ? tokens : at[given];
+        }
+    }
+    for (size_t r = 0; r < n; r++)
+        at[own_order(&s->plan) ? (size_t)s->plan.places[r].rank : r] =
+            s->plan.ranks[r].tokens;
+    return layer_measured_check(s->layer, at, err);
+}
+
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err)
 {
     size_t n = hcp_ring_size(s->ring);
@@ -296,14 +384,15 @@ int session_split(struct plan_args *args, struct session *s, struct hcp_err *err
         if (!ranks || !segments || !s->plan.places)
             return hcp_fail(err, HCP_FAILED, "out of memory");
     }
-    if (s->tokens)
-        status =
-            hcp_plan_evaluate(s->ring, &args->question, s->tokens, s->workspace,
-                              s->workspace_bytes, err->text, sizeof err->text, &s->plan);
-    else
-        status =
-            hcp_plan_split(s->ring, &args->question, s->workspace, s->workspace_bytes,
-                           err->text, sizeof err->text, &s->plan);
+    if (s->layer) {
+        int64_t *at = malloc(n * sizeof *at);
+        int rc = at ? ask_measured(args, s, n, at, err)
+                    : hcp_fail(err, HCP_FAILED, "out of memory");
+
+        free(at);
+        return rc;
+    }
+    status = ask(args, s, err);
     return err->code = plan_exit_code(status);
 }
 
@@ -316,6 +405,8 @@ void session_close(struct session *s)
     free(s->shared_gbps);
     free(s->workspace);
     free(s->tokens);
+    free(s->ranks);
+    layer_measured_free(s->layer);
     hcp_ring_free(s->ring);
     hcp_models_free(s->models);
     memset(s, 0, sizeof *s);

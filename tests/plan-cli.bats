@@ -120,6 +120,40 @@ less_equal() { # A B SLACK
     [ "$status" -eq 2 ]
 }
 
+@test "a known model's layer is planned from linear rows" {
+    cp h.db l.db
+    run hcp-plan split --db l.db --ranks "$R" --seq-len 8K --model llama-3-8b
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"hcp-profile run --db l.db --linear --model llama-3-8b"* ]]
+    hcp-profile import --db l.db "${BATS_TEST_DIRNAME}/data/h200-decode-linear.csv"
+    hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout zigzag \
+        --model llama-3-8b --json >l.json
+    grep -q '"source":"interpolated"' l.json
+    # Linear work of the fast rank's tokens, exact where the plan stands: as show says.
+    n=$(sed -n 's/.*"rank":0,[^{]*"tokens":\([0-9]*\).*/\1/p' l.json)
+    want=$(hcp-profile show --db l.db --model llama-3-8b --limit mps:100 --tokens "$n" \
+        --json | tr -d '\n' | sed 's/.*"layer_ms": *\([0-9.]*\).*/\1/')
+    got=$(sed -n 's/.*"rank":0,[^{]*"linear_before_ms":\([0-9.]*\),"linear_after_ms":\([0-9.]*\)}.*/\1 \2/p' l.json)
+    awk -v w="$want" -v g="$got" \
+        'BEGIN { split(g, a, " "); d = (a[1] + a[2]) / w - 1; exit !(w > 1 && d * d < 1e-12) }'
+    # The same layer by its numbers.
+    hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout zigzag \
+        --hidden 4096 --ffn 14336 --json | cmp - l.json
+    run hcp-plan split --db l.db --ranks "$R" --tokens 16K,16K --mask causal --model llama-3-8b
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"16384 tokens on 'nvidia-h200@mps:10' (rank 1) is outside"* ]]
+    hcp-plan split --db l.db --ranks "$R" --tokens 16K,16K --mask causal --model llama-3-8b \
+        --extrapolate
+    run hcp-plan split --db l.db --ranks "$R" --seq-len 8K --model llama-3-8b --linear-us 1
+    [ "$status" -eq 2 ]
+    run hcp-plan split --db l.db --ranks "$R" --seq-len 8K --model llama-3-8b --ffn 5
+    [ "$status" -eq 2 ]
+    run hcp-plan split --db l.db --ranks "$R" --seq-len 8K --hidden 4096
+    [ "$status" -eq 2 ]
+    run hcp-plan split --db l.db --ranks "$R" --seq-len 8K --model none-such
+    [ "$status" -eq 2 ]
+}
+
 @test "what is not measured is refused with the command that helps" {
     run hcp-plan split --ranks 'nvidia-l40s' --seq-len 64K
     [ "$status" -eq 3 ]

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hcp-plan: linear work as measured by 'hcp-profile run --linear'. A plan takes a line by
+ * rank; what was measured bends. So each rank's line goes through the time of its own
+ * tokens, and the plan is made again until they stand still.
+ */
+#include "config.h"
+#include <stdlib.h>
+#include <string.h>
+#include "planner/layer-measured.h"
+
+struct layer_measured {
+    struct hcp_layer layer;
+    size_t n;
+    int32_t batch;
+    int extrapolate;
+    char shape_option[160]; /* of hcp-profile run */
+    char db[512];
+    hcp_rank *ranks;
+    hcp_linear **curve; /* [n]; ranks of one device and limit share theirs */
+};
+
+int layer_measured_shape(const struct layer_args *args, const struct hcp_shape_args *shape,
+                         struct hcp_layer *out, struct hcp_err *err)
+{
+    if (args->model && (args->hidden || args->ffn || args->plain_mlp))
+        return hcp_fail(err, HCP_USAGE,
+                        "--model has its own layer; leave --hidden, --ffn and --mlp out");
+    if (args->model)
+        return hcp_layer_find(args->model, out, err);
+    if (!args->hidden || !args->ffn)
+        return hcp_fail(err, HCP_USAGE,
+                        "a layer's linear work needs --hidden and --ffn, or --model");
+    memset(out, 0, sizeof *out);
+    out->hidden = args->hidden;
+    out->ffn = args->ffn;
+    out->layers = 1;
+    out->heads = shape->heads;
+    out->kv_heads = shape->kv_heads;
+    out->head_dim = shape->head_dim;
+    out->gated = !args->plain_mlp;
+    return hcp_layer_check(out, err);
+}
+
+/* The rank before r with the same device and limit, or r. */
+static size_t first_like(const hcp_rank *ranks, size_t r)
+{
+    for (size_t i = 0; i < r; i++)
+        if (strcmp(ranks[i].device, ranks[r].device) == 0 &&
+            strcmp(ranks[i].limit, ranks[r].limit) == 0)
+            return i;
+    return r;
+}
+
+static void describe(struct layer_measured *m)
+{
+    const struct hcp_layer *l = &m->layer;
+
+    if (*l->name)
+        snprintf(m->shape_option, sizeof m->shape_option, "--model %s", l->name);
+    else
+        snprintf(m->shape_option, sizeof m->shape_option,
+                 "--hidden %lld --ffn %lld --heads %d --kv-heads %d --head-dim %d%s",
+                 (long long)l->hidden, (long long)l->ffn, (int)l->heads, (int)l->kv_heads,
+                 (int)l->head_dim, l->gated ? "" : " --mlp plain");
+}
+
+int layer_measured_load(const char *path, const struct hcp_layer *layer,
+                        const hcp_shape *shape, const hcp_rank *ranks, size_t n,
+                        int extrapolate, layer_measured **out, struct hcp_err *err)
+{
+    layer_measured *m = calloc(1, sizeof *m);
+    hcp_db *db;
+    int rc = hcp_db_open(path, HCP_DB_READ, &db, err);
+
+    if (rc) {
+        free(m);
+        return rc;
+    }
+    if (!m || !(m->ranks = malloc(n * sizeof *ranks)) ||
+        !(m->curve = calloc(n, sizeof *m->curve))) {
+        hcp_db_close(db);
+        layer_measured_free(m);
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    }
+    m->layer = *layer;
+    m->n = n;
+    m->batch = shape->batch;
+    m->extrapolate = extrapolate;
+    memcpy(m->ranks, ranks, n * sizeof *ranks);
+    snprintf(m->db, sizeof m->db, "%s", hcp_db_path(db));
+    describe(m);
+    for (size_t r = 0; rc == HCP_OK && r < n; r++) {
+        size_t like = first_like(ranks, r);
+
+        if (like < r)
+            m->curve[r] = m->curve[like];
+        else
+            rc = hcp_linear_load(db, ranks[r].device, ranks[r].limit, shape->dtype, layer,
+                                 &m->curve[r], err);
+    }
+    hcp_db_close(db);
+    if (rc) {
+        layer_measured_free(m);
+        return rc;
+    }
+    *out = m;
+    return HCP_OK;
+}
+
+void layer_measured_free(layer_measured *m)
+{
+    if (!m)
+        return;
+    for (size_t r = 0; m->curve && r < m->n; r++)
+        if (first_like(m->ranks, r) == r)
+            hcp_linear_free(m->curve[r]);
+    free(m->curve);
+    free(m->ranks);
+    free(m);
+}
+
+/* What makes Q, K and V, and the rest, for so many tokens of each sequence. */
+static void work_of(const layer_measured *m, size_t r, int64_t tokens, double ms[2])
+{
+    struct hcp_linear_answer answer;
+
+    hcp_linear_ms(m->curve[r], tokens * m->batch, &answer);
+    ms[0] = answer.product_ms[0];
+    ms[1] = 0;
+    for (int i = 1; i < HCP_LAYER_PRODUCTS; i++)
+        ms[1] += answer.product_ms[i];
+}
+
+/* The line through (at, ms) with this slope; not below 0 without tokens. */
+static void line(int64_t at, double ms, double slope, double *us, double *fixed_us)
+{
+    double fixed = ms - slope * (double)at;
+
+    if (fixed < 0) {
+        fixed = 0;
+        slope = ms / (double)at;
+    }
+    *us = 1e3 * slope;
+    *fixed_us = 1e3 * fixed;
+}
+
+void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *ranks)
+{
+    for (size_t r = 0; r < m->n; r++) {
+        int64_t t = at[r] > 0 ? at[r] : 1, low = t - t / 2, high = 2 * t;
+        double here[2], below[2], above[2];
+
+        work_of(m, r, t, here);
+        work_of(m, r, low, below);
+        work_of(m, r, high, above);
+        line(t, here[0], (above[0] - below[0]) / (double)(high - low),
+             &ranks[r].linear_before_us, &ranks[r].linear_before_fixed_us);
+        line(t, here[1], (above[1] - below[1]) / (double)(high - low),
+             &ranks[r].linear_after_us, &ranks[r].linear_after_fixed_us);
+    }
+}
+
+int layer_measured_check(const layer_measured *m, const int64_t *tokens,
+                         struct hcp_err *err)
+{
+    for (size_t r = 0; r < m->n && !m->extrapolate; r++) {
+        const hcp_rank *rank = &m->ranks[r];
+        struct hcp_linear_answer answer;
+
+        hcp_linear_ms(m->curve[r], tokens[r] * m->batch, &answer);
+        if (answer.source == HCP_LINEAR_EXTRAPOLATED)
+            return hcp_fail(
+                err, HCP_NO_ANSWER,
+                "linear work of %lld tokens on '%s%s%s' (rank %zu) is outside what was "
+                "measured; run 'hcp-profile run --db %s --linear %s --limits %s --tokens "
+                "%lld' on that machine, or allow extrapolation (--extrapolate)",
+                (long long)(tokens[r] * m->batch), rank->device, *rank->limit ? "@" : "",
+                rank->limit, r, m->db, m->shape_option, *rank->limit ? rank->limit : "none",
+                (long long)(tokens[r] * m->batch));
+    }
+    return HCP_OK;
+}
