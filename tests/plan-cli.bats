@@ -139,6 +139,15 @@ less_equal() { # A B SLACK
     # The same layer by its numbers.
     hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout zigzag \
         --hidden 4096 --ffn 14336 --json | cmp - l.json
+    # In another order each rank keeps its own curve: as if named in that order, where the
+    # plan stands and in the other one.
+    hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout contiguous \
+        --reorder --model llama-3-8b --json >free.json
+    grep -q '"given_rank":1,.*"given_rank":0,' free.json
+    hcp-plan split --db l.db --ranks 'nvidia-h200@mps:10,nvidia-h200@mps:100' --seq-len 16K \
+        --mask causal --layout contiguous --model llama-3-8b --json >turned.json
+    [ "$(grep -o '"\(tokens\|linear_[a-z_]*\|predicted_ms\)":[0-9.e-]*' free.json)" = \
+        "$(grep -o '"\(tokens\|linear_[a-z_]*\|predicted_ms\)":[0-9.e-]*' turned.json)" ]
     run hcp-plan split --db l.db --ranks "$R" --tokens 16K,16K --mask causal --model llama-3-8b
     [ "$status" -eq 3 ]
     [[ "$output" == *"16384 tokens on 'nvidia-h200@mps:10' (rank 1) is outside"* ]]
