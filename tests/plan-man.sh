@@ -19,8 +19,8 @@ check_examples 10
     hcp-plan split --db h.db --ranks $r --seq-len 8K --layout striped --mask causal \
         --max-tokens 8K --json
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --json
-    echo 'both 0 1 10 50' >link
-    hcp-plan split --db h.db --ranks $r --seq-len 8K --links link --reorder --json
+    echo 'both 0 1 10 50' >pair
+    hcp-plan split --db h.db --ranks $r --seq-len 8K --links pair --reorder --json
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json

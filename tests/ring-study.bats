@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154,SC2016 # bats sets these; backquotes are text
-# reproduce.sh and ring-table.sh on CPU ranks: everything but the numbers. The profile is
+# reproduce.sh, ring-table.sh and reproduce-n.sh on CPU ranks: everything but the numbers. The profile is
 # a synthetic machine's with this CPU's name, so nothing has to be measured first.
 
 bats_require_minimum_version 1.5.0
@@ -67,4 +67,22 @@ study() { # SCRIPT OPTIONS...
     grep -q '^- `best` / best found at 256 tokens: largest [0-9.]* (.*), of 4$' \
         out/table.md
     grep -q '^- `best` over 1.02 times .*: [0-4] of 4$' out/table.md
+}
+
+@test "reproduce-n.sh: three ranks, links, a verified run, equal areas and what best gains" {
+    study reproduce-n.sh --ranks 3 --scenarios all-100,middle-50 --lengths 256 --verify 192 \
+        --cases full/contiguous,causal/contiguous
+    for strategy in even nominal proportional lut poly best; do
+        [ "$(grep -c "^| [a-z]*-[150]* *| *256 |.* | $strategy *|" out/table.md)" -eq 4 ]
+    done
+    grep -q '^| all-100 *| *256 | causal | contiguous | equal areas  *| 148/61/47 ' out/table.md
+    [ "$(grep -c 'equal areas  *|' out/table.md)" -eq 1 ]
+    grep -q '^- middle-50: limits 100/50/100 %$' out/table.md
+    [ "$(grep -c '^- verified, 192 tokens: ' out/table.md)" -eq 2 ]
+    grep -q '^| cpu,cpu  *| mpi  *| *[0-9.]* | *[0-9.]* |$' out/table.md
+    grep -q '^- Gain over the split of equal areas: all-100 causal contiguous 256: [0-9.]*$' out/table.md
+    run -2 study reproduce-n.sh --ranks 3 --scenarios fast-10
+    [[ $output == *"'fast-10' is no scenario"* ]]
+    run -2 study reproduce-n.sh --ranks 1
+    [[ $output == *"--ranks 1: two ranks or more"* ]]
 }

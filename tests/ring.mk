@@ -114,7 +114,8 @@ dist_check_SCRIPTS += $(ring_scripts)
 TESTS += $(ring_scripts)
 
 # Studies that are run by hand, on GPUs; ring-study.bats runs them small.
-EXTRA_DIST += tests/study.sh tests/reproduce.sh tests/ring-table.sh tests/ring-table.awk
+EXTRA_DIST += tests/study.sh tests/reproduce.sh tests/reproduce-n.sh tests/ring-table.sh \
+	tests/ring-table.awk
 study_scripts = tests/ring-study.bats tests/ring-man.sh
 EXTRA_DIST += tests/man.sh
 dist_check_SCRIPTS += $(study_scripts)
