@@ -4,6 +4,7 @@
 # Profiles of many machines: one command for all of them (%h), one file in the end.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -197,6 +198,7 @@ bad_ones() {
 }
 
 @test "a database that another process has locked" {
+    full_test
     cp "$nodes"/node0[12].db .
     mkfifo ready
     { echo 'BEGIN EXCLUSIVE;'; echo ".shell echo ready >ready"; sleep 30; } | sqlite3 node02.db &

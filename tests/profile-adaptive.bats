@@ -5,6 +5,7 @@
 # interruption to the same cells.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -164,6 +165,7 @@ true_error() { # true_error PERCENT
 }
 
 @test "--time-budget: ends in time, says by how much the target is missed, goes on" {
+    long_test
     set -- --levels 10,50,100 --adaptive
     start=$(date +%s)
     run --separate-stderr hcp-profile run --device "$noisy,delay=50" "$@" --time-budget 2s

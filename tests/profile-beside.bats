@@ -4,6 +4,7 @@
 # hcp-profile link --beside between two CPU ranks of this host, and what it refuses.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -54,6 +55,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 }
 
 @test "a transfer is really beside the block: a large one outlasts a short block" {
+    full_test
     with_mpi
     run --separate-stderr "${beside[@]}" --lens 1,512 --mask causal --heads 2 --kv-heads 2 --head-dim 256 --dtype fp32
     echo "$stderr" "$output" >&2
@@ -64,6 +66,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 }
 
 @test "--json: one object a pair, both ends in it; the fit is that of what is stored" {
+    long_test
     with_mpi
     run --separate-stderr "${beside[@]}" --lens 64 --mask full --json
     [ "$status" -eq 0 ]
@@ -78,6 +81,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 }
 
 @test "pairs of limits: both ends have rows of their own" {
+    full_test
     with_mpi
     run --separate-stderr "${beside[@]}" --lens 32 --mask causal --heads 4 --kv-heads 4 --head-dim 64 --limits 100/50,none/100
     echo "$stderr" >&2
@@ -86,6 +90,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 }
 
 @test "--time-budget leaves out the long blocks, and says so" {
+    full_test
     with_mpi
     run --separate-stderr "${beside[@]}" --lens 16,256,512 --mask full --time-budget 0.01s
     [ "$status" -eq 0 ]
@@ -95,6 +100,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 }
 
 @test "started by mpirun: rank 0 stores and reports once" {
+    long_test
     with_mpi
     run --separate-stderr timeout 60 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         OMPI_MCA_rmaps_base_oversubscribe=1 mpirun -np 2 "${beside[@]}" --lens 32 --mask full 3>&-
@@ -105,15 +111,18 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 }
 
 @test "a kernel that is not there, or computes something else, is not timed" {
+    long_test
     with_mpi
     refuse 1 "no kernel for this shape: " "${beside[@]}" --lens 32 --provider nosuch
     refuse 1 "none.so" "${beside[@]}" --lens 32 --kernel ./none.so
     [ "$(rows "count(*)")" -eq 0 ]
     wrong=$top_builddir/tests/.libs/plugin-faulty.so
+    small=(--heads 8 --kv-heads 2 --head-dim 64)
     [ -e "$wrong" ] || skip "no faulty plug-in"
-    HCP_FAULTY=wrong refuse 1 "rank 0 (cpu, " "${beside[@]}" --lens 32 --kernel "$wrong"
+    HCP_FAULTY=wrong refuse 1 "rank 0 (cpu, " "${beside[@]}" --lens 32 "${small[@]}" --kernel "$wrong"
     # An error while blocks are measured ends both ranks.
-    HCP_FAULTY=fail:48 refuse 1 "the ranks ended before they were done" "${beside[@]}" --lens 48 --mask full --dtype fp32 --kernel "$wrong"
+    HCP_FAULTY=fail:48 refuse 1 "the ranks ended before they were done" "${beside[@]}" --lens 48 "${small[@]}" \
+        --mask full --dtype fp32 --kernel "$wrong"
     [[ "$stderr" == *"rank "*" (cpu, "*"run"* ]]
     [ "$(rows "count(*)")" -eq 0 ]
 }

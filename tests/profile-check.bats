@@ -4,6 +4,7 @@
 # hcp-profile check: every fault planted in a clean profile is found, and nothing else.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -340,6 +341,7 @@ other="INSERT INTO run (uid, origin, driver, cuda_version, tool_version) SELECT 
         "DELETE FROM model_array WHERE model_id = (SELECT min(id) FROM model WHERE kind = 'lut')"
 }
 @test "this machine's device, driver and kernel" {
+    long_test
     rm x.db
     hcp-profile run --db x.db --device cpu --levels 100 --heads 2 --kv-heads 1 --head-dim 64 --dtype fp32 --max-len 128 >/dev/null
     sqlite3 x.db 'DELETE FROM drift' # of a machine that tests keep busy
@@ -397,6 +399,7 @@ other="INSERT INTO run (uid, origin, driver, cuda_version, tool_version) SELECT 
     done
 }
 @test "bytes flipped anywhere: found or not, never a crash" {
+    long_test
     size=$(stat -c %s x.db)
     for i in $(seq 60); do
         cp x.db y.db

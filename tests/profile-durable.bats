@@ -5,6 +5,7 @@
 # only be read, another sweep into the same file.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -130,6 +131,7 @@ chain() {
 }
 
 @test "two sweeps of this CPU into one file at once: both complete" {
+    long_test
     for i in 1 2; do
         (
             set +e
@@ -145,6 +147,7 @@ chain() {
 }
 
 @test "disk full in mid-sweep: a clear error, the file intact, the same command goes on" {
+    long_test
     mnt=$BATS_TEST_TMPDIR/mnt
     mkdir "$mnt"
     unshare -rm mount -t tmpfs -o size=256k none "$mnt" 2>/dev/null || skip "no tmpfs can be mounted here"

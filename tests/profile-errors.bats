@@ -5,6 +5,7 @@
 # exit code and message.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -185,6 +186,7 @@ fake_mps() {
 }
 
 @test "MPS daemon: starts and cannot be reached" {
+    long_test
     fake_mps mute
     run hcp-profile devices
     [ "$status" -eq 0 ]
@@ -212,6 +214,7 @@ fake_mps() {
 }
 
 @test "a kernel that computes something else is reported and not timed" {
+    long_test
     export HCP_FAULTY=wrong
     refuse 1 "faulty 1.0 failed its conformance check and was not timed: " hcp-profile run --device cpu \
         --limits cpu:100 "${shape[@]}" --q-lens 96 --kv-lens 96,128 --causal-lens none --kernel "$faulty"
@@ -229,6 +232,7 @@ fallback() {
 }
 
 @test "a built-in kernel that fails its check gives way to the next that passes" {
+    long_test
     fallback wrong,crash,picky,cpu
     [ "$status" -eq 0 ]
     [[ "$stderr" == *"faulty 0 failed its conformance check and is not timed: "*"; next kernel: crashing"* ]]
@@ -250,6 +254,7 @@ fallback() {
 }
 
 @test "a kernel that was asked for has no other in its place" {
+    full_test
     fallback wrong,cpu --provider faulty
     [ "$status" -eq 1 ]
     [[ "$stderr" == *"faulty 0 failed its conformance check and was not timed: "* ]]
@@ -268,6 +273,7 @@ fallback() {
 }
 
 @test "a kernel that reports an error fails its cells only" {
+    long_test
     export HCP_FAULTY=fail:96
     refuse 1 "1 cells failed" hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" \
         --q-lens 96,160 --kv-lens 48 --causal-lens none --kernel "$faulty"
@@ -348,6 +354,7 @@ fallback() {
 }
 
 @test "disk full in mid-sweep: what was finished stays, the way on is named" {
+    long_test
     hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64 --causal-lens none
     refuse 1 "cannot write" env bash -c "ulimit -f $(($(stat -c %s "$HCP_DB") / 1024 + 24))
         hcp-profile run --device $toy,delay=50 --levels 50,20,10 --max-len 8K"

@@ -4,6 +4,7 @@
 # hcp-profile run with kernels that cannot accumulate: the finish pass of each.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -86,6 +87,7 @@ finishes() { # SQL columns and the rest: rows of the table finish
 }
 
 @test "this CPU: a plug-in that accumulates nothing, output in bf16: both passes" {
+    long_test
     run --separate-stderr hcp-profile run --device cpu --limits cpu:100,cpu:50 "${shape[@]}" --dtype bf16 \
         --q-lens 64 --kv-lens 32 --causal-lens none --warm-up 0.005 --kernel "$plugin"
     echo "$stderr" >&2
@@ -98,6 +100,7 @@ finishes() { # SQL columns and the rest: rows of the table finish
 }
 
 @test "this CPU: fp32 output goes to the state itself, so only the merge is a pass" {
+    long_test
     hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --dtype fp32 --q-lens 64 --kv-lens 32 \
         --causal-lens none --warm-up 0.005 --kernel "$plugin"
     [ "$(finishes "DISTINCT kind")" = merge ]

@@ -4,6 +4,7 @@
 # hcp-profile run --linear and show --model; run --batches and what is made of it.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -84,6 +85,7 @@ json() { # text, SELECT list
 }
 
 @test "this CPU: checked and timed with OpenBLAS in bf16 and fp32, more tokens take longer" {
+    long_test
     for dtype in bf16 fp32; do
         run --separate-stderr hcp-profile run --device cpu --levels 100 --linear "${layer[@]}" \
             --dtype $dtype --tokens 1,32,512 --preset quick

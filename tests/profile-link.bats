@@ -4,6 +4,7 @@
 # hcp-profile link between two CPU ranks of this host, and what it refuses.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -113,6 +114,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 }
 
 @test "sizes are added between those given until the target is met; none unasked" {
+    long_test
     with_mpi
     run --separate-stderr "${link[@]}" --sizes 4K,64K,16M --target-error 1%
     echo "$stderr" >&2
@@ -127,6 +129,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 }
 
 @test "how the devices are connected is stored, once for all pairs of limits" {
+    long_test
     with_mpi
     "${link[@]}" --sizes 4K,8K --limits 100/100,100/50
     [ "$(sqlite3 "$HCP_DB" "SELECT count(*) || ' ' || connection || ' ' || links FROM topology")" = "1 host 0" ]
@@ -150,6 +153,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 }
 
 @test "each run stays beside the others" {
+    long_test
     with_mpi
     "${link[@]}" --sizes 4K,8K
     "${link[@]}" --sizes 4K,8K
@@ -158,6 +162,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 }
 
 @test "pairs of limits: bare percentages, full limits, none; the throttled rank ends" {
+    long_test
     with_mpi
     run --separate-stderr "${link[@]}" --sizes 4K,8K --limits 100/50,none/cpu:100
     echo "$stderr" >&2
@@ -186,6 +191,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 }
 
 @test "started by mpirun: what cannot be" {
+    long_test
     with_mpi
     refuse 2 "started as one of 3 ranks; a link has two" as_ranks 3 "${link[@]}"
     refuse 2 "one pair a command under a launcher" as_ranks 2 "${link[@]}" --limits 100/100,100/50
@@ -193,6 +199,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 }
 
 @test "Ctrl-C ends the ranks" {
+    long_test
     with_mpi
     env --default-signal=INT "${link[@]}" --sizes 4K..256M --limits 100/20,100/100 >out 2>err 3>&- &
     pid=$!
@@ -210,6 +217,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
 }
 
 @test "a rank that is killed: an error, nothing stored, nobody left" {
+    long_test
     with_mpi
     "${link[@]}" --sizes 4K..256M --limits 100/20 >out 2>err 3>&- &
     pid=$!

@@ -4,6 +4,7 @@
 # hcp-profile run, end to end: synthetic, recorded, this CPU; interruptions.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -93,6 +94,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "SIGKILL in mid-sweep: nothing finished is lost, nothing is measured twice" {
+    long_test
     set -- --limits mps:50,mps:20 --max-len 512
     # 15 s in all: still running when the fourth cell is seen, however slow the machine.
     hcp-profile run --device "$toy,delay=500" "$@" >/dev/null 2>&1 3>&- &
@@ -148,6 +150,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "Ctrl-C while a worker computes: it ends too" {
+    long_test
     env --default-signal=INT hcp-profile run --device cpu --limits cpu:20 "${shape[@]}" --max-len 1K --warm-up 0.2 \
         >/dev/null 2>err 3>&- &
     pid=$!
@@ -162,6 +165,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "SIGKILL of a sweep on this CPU takes its stopped worker along" {
+    long_test
     hcp-profile run --device cpu --limits cpu:20 "${shape[@]}" --max-len 1K --warm-up 0.2 >/dev/null 2>&1 3>&- &
     pid=$!
     wait_for_cells 1
@@ -189,6 +193,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "--time-budget leaves out what does not fit, and the next run takes it up" {
+    long_test
     run --separate-stderr hcp-profile run --device cpu --limits cpu:50 "${shape[@]}" --max-len 1K \
         --time-budget 2s --warm-up 0.2
     [ "$status" -eq 0 ] || [ "$status" -eq 3 ] # a machine too busy for one cell
@@ -197,6 +202,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "--max-cell-time leaves slow cells out and says so" {
+    long_test
     run --separate-stderr hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --q-lens 64,128K \
         --kv-lens 64,1M --causal-lens none --max-cell-time 1
     [ "$status" -eq 0 ]
@@ -248,6 +254,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "recorded: a machine shipped with the program" {
+    long_test
     run --separate-stderr hcp-profile run --device recorded:nvidia-h200-fa2 --levels 10
     [ "$status" -eq 0 ]
     [ "$(rows | wc -l)" -gt 20 ]
@@ -255,6 +262,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "this CPU: shares of a core, kernel checked first, samples kept" {
+    long_test
     run --separate-stderr hcp-profile run --device cpu --limits cpu:30 "${shape[@]}" --q-lens 128 \
         --kv-lens 128,256 --causal-lens 128 --warm-up 0.03
     echo "$stderr" >&2
@@ -287,6 +295,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "drift: the first cell of a limit again at its end, stored, said beyond noise" {
+    long_test
     set -- --levels 50,20 --q-lens 128,256 --kv-lens 128 --causal-lens none
     run --separate-stderr hcp-profile run --json --device "$toy,drift=0.018,clock=1755" "$@"
     [ "$status" -eq 0 ]
@@ -326,6 +335,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "drift: a repetition that does not fit the time budget is left out and said" {
+    long_test
     run --separate-stderr hcp-profile run --device "$toy,drift=0.018,delay=700" --levels 50 \
         --q-lens 128,256 --kv-lens 128 --causal-lens none --time-budget 1.6s
     [ "$status" -eq 0 ]
@@ -354,6 +364,7 @@ process_gone() { # a zombie of ours counts as gone
 }
 
 @test "numbers do not depend on the locale" {
+    long_test
     german=$(locale -a | grep -i '^de_DE' | head -1)
     if [ -z "$german" ]; then
         localedef -i de_DE -f UTF-8 "$PWD/de_DE.UTF-8" 2>/dev/null || skip "no German locale here"

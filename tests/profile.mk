@@ -109,9 +109,11 @@ tests_plugin_faulty_la_LDFLAGS = $(plugin_ldflags)
 tests_plugin_faulty_la_LIBADD = $(LIBM)
 $(tests_plugin_faulty_la_OBJECTS): tests/include/hcp/provider.h
 
-EXTRA_DIST += tests/fake-mps-control tests/guards.md
-profiler_scripts = tests/profile-run.bats tests/profile-adaptive.bats \
-	tests/profile-errors.bats tests/profile-guards.bats tests/profile-durable.bats \
+EXTRA_DIST += tests/fake-mps-control tests/guards.md tests/guards-lib.bash tests/scale.bash
+# The longest first: they mostly wait, and others run beside them.
+profiler_scripts = tests/profile-clocks.bats tests/profile-lost.bats tests/profile-guards.bats \
+	tests/profile-run.bats tests/profile-adaptive.bats \
+	tests/profile-errors.bats tests/profile-durable.bats \
 	tests/profile-finish.bats tests/profile-link.bats tests/profile-beside.bats \
 	tests/profile-check.bats tests/profile-check-rows.bats tests/profile-diff.bats tests/profile-man.sh \
 	tests/guards.sh \

@@ -4,6 +4,7 @@
 # hcp-profile conform: the template passes, and what is wrong with a kernel is said.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -36,7 +37,7 @@ refuse() { # CODE WORDS COMMAND...
 }
 
 @test "the template on every shape up to 129" {
-    [ "${HCP_TEST_SCALE:-1}" = 1 ] || skip "half a minute"
+    full_test
     hcp-profile conform --kernel "$libs/plugin-template.so" --device cpu --set small \
         --json >out
     [ "$(grep -o '"outcome":"passed"' out | wc -l)" -gt 600 ]
@@ -57,6 +58,7 @@ refuse() { # CODE WORDS COMMAND...
 }
 
 @test "a kernel that is wrong: the case and the error, exit code 1" {
+    long_test
     export HCP_FAULTY=wrong
     run --separate-stderr hcp-profile conform "${quick[@]}" --kernel "$libs/plugin-faulty.so"
     echo "$output"

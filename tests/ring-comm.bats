@@ -4,9 +4,10 @@
 # The group of ranks under mpirun: agreement, limits, and the end of one of them.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
-    awk -v s="${HCP_TEST_SCALE:-1}" 'BEGIN { exit !(s < 0.2) }' && skip "HCP_TEST_SCALE is $HCP_TEST_SCALE"
+    long_test
     cd "$BATS_TEST_TMPDIR" || return 1
     prog=$top_builddir/tests/ring-comm
     [ -x "$prog" ] || skip "built without MPI"

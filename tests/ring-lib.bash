@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154 # the harness sets some
 # hcp-ring on CPU ranks, for the bats files ring-*.bats.
+load scale
 
 # Skips where hcp-ring cannot run. Everything of a test is in its own directory: what is
 # left there, or runs with a name of it on its command line, was left behind.
@@ -26,13 +27,6 @@ ring_setup() {
 
 cpu_device() { # what plans call this CPU
     hcp-profile devices 2>/dev/null | awk '$1 == "cpu" { print $2; exit }'
-}
-
-# Long tests of what does not depend on how the program was built: not where tests are to be
-# short (HCP_TEST_SCALE).
-long_test() {
-    awk -v s="${HCP_TEST_SCALE:-1}" 'BEGIN { exit !(s < 0.2) }' || return 0
-    skip "HCP_TEST_SCALE is ${HCP_TEST_SCALE:-}"
 }
 
 # add_models DB DTYPE BATCH HEADS KV_HEADS HEAD_DIM [LIMITS [LENGTH]]: times of this CPU

@@ -77,6 +77,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "--json: several repetitions, without verification, a plan without predictions" {
+    long_test
     plan m.db plan.json "2*$cpu" full contiguous 100,200 "${shape[@]}"
     run --separate-stderr ring 2 --json --plan plan.json --repeat 7
     line=$output
@@ -111,6 +112,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "the same numbers in a German locale" {
+    long_test
     plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
     locale -a | grep -qi '^de_DE.utf-\?8$' || skip "no locale de_DE.UTF-8"
     LC_ALL=de_DE.UTF-8 run --separate-stderr ring 2 --json --plan plan.json --warm-up 0.1 --max-time 2.5
@@ -119,6 +121,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "standard input is one rank's plan; an array of plans is several" {
+    long_test
     plan m.db one.json "1*$cpu" causal zigzag 100 "${shape[@]}"
     run --separate-stderr ring 1 --json --plan - <one.json
     [ "$status" -eq 0 ]
@@ -160,6 +163,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "--no-store; a plan file with --db; a database made for it" {
+    long_test
     rings() {
         hcp-profile show --rings --json --db "$1" | grep -o '"uid"' | wc -l
     }
@@ -183,6 +187,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "--any-device: rows have the device and limit that ran, and no predictions" {
+    long_test
     add_models other.db fp32 1 2 1 32 mps:50
     hcp-profile export --db other.db --format csv | sed "s/$cpu/other-gpu/g" | hcp-profile import --db gpu.db -
     hcp-plan fit --quiet --db gpu.db
@@ -196,6 +201,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "options that change the plan are said, and stored" {
+    long_test
     plan m.db plan.json "3*$cpu" causal zigzag 100,100,100 "${shape[@]}"
     run --separate-stderr ring 3 --json --plan plan.json --db x.db --buffers 0 --sub-blocks 3 --barrier --seed 5
     [ "$status" -eq 0 ]
@@ -256,6 +262,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "--local: says what it sets, and gives the same" {
+    long_test
     plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
     unset "${!OMPI_@}"
     run --separate-stderr timeout 60 hcp-ring --local 2 --plan plan.json --json --warm-up 0 --repeat 1
@@ -271,6 +278,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "a rank 0 without tokens does not run ahead of the others while they warm up" {
+    long_test
     big=(--dtype fp32 --batch 1 --heads 8 --kv-heads 4 --head-dim 64) # a pass takes a while
     add_models big.db fp32 1 8 4 64 none 2K
     plan big.db plan.json "2*$cpu" full contiguous 0,2048 "${big[@]}"

@@ -5,6 +5,7 @@
 # a synthetic machine's with this CPU's name, so nothing has to be measured first.
 
 bats_require_minimum_version 1.5.0
+load scale
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -28,6 +29,7 @@ study() { # SCRIPT OPTIONS...
 }
 
 @test "reproduce.sh: three files, a level that fails, and the same command again" {
+    long_test
     run -1 --separate-stderr study reproduce.sh --levels 50,30 --lengths 192,256 \
         --plan "--buffers 0"
     [[ $stderr == *"level 30 failed"* ]]
@@ -53,6 +55,7 @@ study() { # SCRIPT OPTIONS...
 }
 
 @test "ring-table.sh: every strategy, one rank alone and the best found" {
+    long_test
     study ring-table.sh --limits 100/50,50/100 --lengths 256 \
         --cases full/contiguous,causal/zigzag
     for strategy in even nominal proportional lut poly best 'one alone' 'best found'; do

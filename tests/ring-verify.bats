@@ -104,6 +104,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "random uneven splits, every layout and mask, 3 ranks, fp32 and bf16" {
+    full_test
     shape bf16 1 4 2 16
     random_splits 3
     verify 3
@@ -113,6 +114,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "random uneven splits, every layout and mask, 4 ranks, fp32 and bf16" {
+    full_test
     shape fp32 1 2 2 64
     random_splits 4
     verify 4
@@ -122,6 +124,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "random uneven splits, every layout and mask, 7 ranks, fp32 and bf16" {
+    long_test
     shape fp32 1 3 1 16
     random_splits 7 300
     verify 7
@@ -131,6 +134,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "several heads of one KV head, several KV heads, a batch of 2" {
+    long_test
     for dtype in fp32 bf16; do
         shape "$dtype" 2 6 3 24
         all_masks "3*$cpu" 65,130,31
@@ -140,6 +144,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "ranks without tokens: first, in the middle, last, all but one" {
+    long_test
     shape fp32 1 2 1 32
     for tokens in 0,90,61 90,0,61 90,61,0 0,151,0 0,0,151 151,0,0; do
         all_masks "3*$cpu" "$tokens"
@@ -163,6 +168,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "sequences shorter than the ring, and one token a rank" {
+    long_test
     shape fp32 1 2 1 32
     for tokens in 1,0,0,0 0,0,0,1 1,1,1,0 0,2,1,0 1,1,1,1; do
         all_masks "4*$cpu" "$tokens"
@@ -175,6 +181,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "sub-blocks 1 to 4, as many buffers as there are and few, and a barrier after each step" {
+    long_test
     shape fp32 1 2 1 32
     for options in "--sub-blocks 1 --buffers 0" "--sub-blocks 2 --buffers 2" "--sub-blocks 3 --buffers 3" \
         "--sub-blocks 4 --buffers 2 --transport mpi" "--barrier" "--barrier --sub-blocks 3 --transport mpi"; do
@@ -187,6 +194,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "other inputs, and a kernel that merges what it cannot accumulate" {
+    long_test
     plugin=$top_builddir/tests/.libs/plugin-example.so
     for dtype in fp32 bf16; do
         shape "$dtype" 1 2 1 32
@@ -217,6 +225,7 @@ random_splits() { # random_splits N [LONGEST]
 }
 
 @test "verification can fail: one rank's partial results, right alone, wrong where they are merged" {
+    long_test
     plugin=$top_builddir/tests/.libs/plugin-faulty.so
     shape fp32 1 2 1 32
     add "3*$cpu" full contiguous 50,40,61
