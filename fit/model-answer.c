@@ -114,6 +114,37 @@ double hcp_model_block_ms(const hcp_model *m, int causal, int64_t q_len, int64_t
                          hcp_tiles(kv_len, m->tile_kv, m->shift_kv));
 }
 
+void hcp_model_calls_ms(const hcp_model *m, int64_t q_len, int32_t n,
+                        const int64_t *kv_len, int finish, double *ms)
+{
+    double pass = 0.0;
+    if (m->is_poly || m->is_blend || !m->has_full || q_len <= 0) {
+        if (finish)
+            pass = hcp_model_finish_ms(m, 1, q_len);
+        for (int32_t i = 0; i < n; i++) {
+            ms[i] = hcp_model_block_ms(m, 0, q_len, kv_len[i], NULL);
+            ms[i] = kv_len[i] > 0 ? ms[i] + pass : 0.0;
+        }
+        return;
+    }
+    if (finish)
+        pass = m->finish[1][0] + m->finish[1][1] * (double)q_len;
+    int64_t q = hcp_tiles(clamp_len(q_len), m->tile_q, m->shift_q);
+    int at = hcp_axis_segment(&m->q, q);
+    const struct hcp_patch *row = m->patch + (size_t)at * (size_t)(m->kv.n - 1);
+    double x = hcp_wave_position(&m->waves, q) - m->q.pos[at];
+    for (int32_t i = 0; i < n; i++) { /* as hcp_patch_at */
+        if (kv_len[i] <= 0) {
+            ms[i] = 0.0;
+            continue;
+        }
+        int64_t kv = hcp_tiles(clamp_len(kv_len[i]), m->tile_kv, m->shift_kv);
+        int j = hcp_axis_segment(&m->kv, kv);
+        double y = (double)(kv - m->kv.tile[j]);
+        ms[i] = row[j].c0 + x * row[j].cu + y * (row[j].cv + x * row[j].cuv) + pass;
+    }
+}
+
 /* How far outside [lo, hi], 0 (inside) to 1 (far away). */
 static double beyond(int64_t len, int64_t lo, int64_t hi)
 {

@@ -40,6 +40,12 @@ double hcp_model_block_ms(const hcp_model *model, int causal, int64_t q_len,
  * measured; non-decreasing in q_len. Not part of hcp_model_block_ms(). */
 double hcp_model_finish_ms(const hcp_model *model, int merge, int64_t q_len);
 
+/* n calls of q_len rows against kv_len[n] keys, all visible, into ms[n]: bit for bit what
+ * hcp_model_block_ms() gives, and with finish the pass that merges the result added, where
+ * there is one. */
+void hcp_model_calls_ms(const hcp_model *model, int64_t q_len, int32_t n,
+                        const int64_t *kv_len, int finish, double *ms);
+
 /* Relative error bar at that block: time is in [t*(1-lo), t*(1+hi)] with about 90 %
  * confidence, from held-out errors (wider outside the hull). */
 void hcp_model_error(const hcp_model *model, int causal, int64_t q_len, int64_t kv_len,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
 #include "kernels/geometry.h"
 #include "planner/plan.h"
 
@@ -165,6 +166,48 @@ double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_
     return sum.ms;
 }
 
+void cost_remotes(const struct problem *p, const hcp_model *model, int64_t own_len,
+                  int32_t n, const int64_t *kv_len, int earlier, int64_t *keys,
+                  double *ms)
+{
+    int64_t q = own_len;
+    double call[MEMO_CLASSES];
+
+    if (p->sub_blocks > 1) {
+        for (int32_t i = 0; i < n; i++)
+            ms[i] = cost_remote(p, model, own_len, kv_len[i], earlier, NULL);
+        return;
+    }
+    if (!is_striped(p)) {
+        if (p->causal && p->layout == HCP_LAYOUT_ZIGZAG) { /* as rectangle() */
+            if (earlier)
+                for (int32_t i = 0; i < n; i++)
+                    keys[i] = kv_len[i] - kv_len[i] / 2;
+            else
+                q = own_len / 2;
+        } else if (p->causal && !earlier) {
+            q = 0;
+        }
+        hcp_model_calls_ms(model, q, n,
+                           p->causal && p->layout == HCP_LAYOUT_ZIGZAG && earlier
+                               ? keys
+                               : kv_len,
+                           !p->kernel_only, ms);
+        return;
+    }
+    memset(ms, 0, (size_t)n * sizeof *ms);
+    for (int32_t t = 0; t < p->stripes; t++) { /* as cost_each_call() */
+        q = stripe_len(own_len, p->stripes, t);
+        if (q == 0)
+            break;
+        for (int32_t i = 0; i < n; i++)
+            keys[i] = stripe_start(kv_len[i], p->stripes, t + (earlier ? 1 : 0));
+        hcp_model_calls_ms(model, q, n, keys, !p->kernel_only, call);
+        for (int32_t i = 0; i < n; i++)
+            ms[i] += call[i];
+    }
+}
+
 void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas)
 {
     int64_t before = 0, front_before = 0, seen;
@@ -188,10 +231,15 @@ void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas)
         return;
     seen = 0; /* tokens of all ranks in earlier stripes */
     for (int32_t t = 0; t < p->stripes; t++) {
-        for (size_t r = 0; r < p->n; r++) {
-            int64_t rows = stripe_len(tokens[r], p->stripes, t);
+        int64_t len = -1, rows = 0, start = 0; /* of the rank before */
 
-            areas[r] += rows * (seen - stripe_start(tokens[r], p->stripes, t));
+        for (size_t r = 0; r < p->n; r++) {
+            if (tokens[r] != len) {
+                len = tokens[r];
+                rows = stripe_len(len, p->stripes, t);
+                start = stripe_start(len, p->stripes, t);
+            }
+            areas[r] += rows * (seen - start);
             seen += rows;
         }
     }

@@ -6,6 +6,7 @@
 void memo_reset(struct memo *memo)
 {
     memo->n = 0;
+    memo->holds = HOLDS_NOTHING;
     memset(memo->hash, 0xff, (size_t)memo->hash_size * sizeof *memo->hash);
 }
 
@@ -25,13 +26,27 @@ static int32_t memo_class(struct memo *memo, int32_t id, int64_t len)
     memo->id[c] = id;
     memo->len[c] = len;
     memo->own[c] = -1;
-    for (int32_t d = 0; d <= c; d++) {
-        size_t cd = (size_t)c * (size_t)memo->cap + (size_t)d;
-        size_t dc = (size_t)d * (size_t)memo->cap + (size_t)c;
-
-        memo->early[cd] = memo->early[dc] = memo->late[cd] = memo->late[dc] = -1;
+    memset(memo->early_known + c * memo->words, 0,
+           (size_t)memo->words * sizeof *memo->early_known);
+    memset(memo->late_known + c * memo->words, 0,
+           (size_t)memo->words * sizeof *memo->late_known);
+    if (memo->words == 1) { /* sum_few() multiplies what it does not count by 0 */
+        memset(memo->early + c * memo->cap, 0, (size_t)memo->cap * sizeof *memo->early);
+        memset(memo->late + c * memo->cap, 0, (size_t)memo->cap * sizeof *memo->late);
     }
     return c;
+}
+
+/* Counts one more rank of a class in the split. */
+static void count_class(struct active *act, int32_t c)
+{
+    if (act->seen[c] != act->split) {
+        act->seen[c] = act->split;
+        act->total[c] = 0;
+        act->at[c] = act->n_present;
+        act->present[act->n_present++] = c;
+    }
+    act->total[c]++;
 }
 
 /* Fills s->act with the classes of a split; direct if the memo cannot hold them. */
@@ -40,52 +55,188 @@ static void find_classes(const struct problem *p, struct scratch *s,
 {
     struct active *act = &s->act;
     struct memo *memo = &s->memo;
+    int32_t m = 0, last_id = -1;
 
-    act->m = 0;
     act->n_present = 0;
     act->direct = 0;
+    act->split++;
     for (size_t r = 0; r < p->n; r++) {
-        int32_t i = act->m, c;
+        int64_t len = tokens[r];
+        int32_t c, id;
 
-        if (tokens[r] == 0)
+        if (len == 0)
             continue;
-        act->m++;
-        act->rank[i] = (int32_t)r;
-        act->len[i] = tokens[r];
+        act->rank[m] = (int32_t)r;
+        act->len[m++] = len;
         if (act->direct)
             continue;
+        id = p->ring->ranks[r].id[p->kind];
         c = act->guess[r]; /* of this rank in the split before: few change in a move */
-        if (c >= memo->n || memo->len[c] != tokens[r] ||
-            memo->id[c] != p->ring->ranks[r].id[p->kind])
-            c = memo_class(memo, p->ring->ranks[r].id[p->kind], tokens[r]);
+        if (id == last_id && len == act->len[m - 2])
+            c = act->cls[m - 2];
+        else if (c >= memo->n || memo->len[c] != len || memo->id[c] != id)
+            c = memo_class(memo, id, len);
         if (c < 0) {
             act->direct = 1;
             continue;
         }
+        last_id = id;
         act->guess[r] = c;
-        act->cls[i] = c;
+        act->cls[m - 1] = c;
+        count_class(act, c);
     }
+    act->m = m;
 }
 
-/* The classes of a split in order of first appearance, and how many ranks each has. */
-static void count_classes(struct active *act)
-{
-    for (int32_t i = 0; i < act->m; i++)
-        act->total[act->cls[i]] = 0;
-    for (int32_t i = 0; i < act->m; i++)
-        if (act->total[act->cls[i]]++ == 0)
-            act->present[act->n_present++] = act->cls[i];
-}
-
+/* Classes that come first in a split are numbered first. */
 static void classify(const struct problem *p, struct scratch *s, const int64_t *tokens)
 {
+    struct memo *memo = &s->memo;
+    size_t bytes = p->n * sizeof *tokens;
+
+    if (memo->holds && memo->held_kind == p->kind &&
+        memcmp(memo->held, tokens, bytes) == 0)
+        return;
+    memo->holds = HOLDS_NOTHING;
     find_classes(p, s, tokens);
     if (s->act.direct) { /* old classes may be in the way: once more with none */
-        memo_reset(&s->memo);
+        memo_reset(memo);
         find_classes(p, s, tokens);
     }
-    if (!s->act.direct)
-        count_classes(&s->act);
+    if (s->act.direct)
+        return;
+    memo->holds = HOLDS_CLASSES;
+    memo->held_kind = p->kind;
+    memcpy(memo->held, tokens, bytes);
+}
+
+/* What is not known yet of the blocks of class c on the KV of classes in need[]. */
+static void ask_row(const struct problem *p, struct scratch *s, int32_t c,
+                    const hcp_model *model, int earlier, const uint64_t *need)
+{
+    struct active *act = &s->act;
+    struct memo *memo = &s->memo;
+    uint64_t *known = earlier ? memo->early_known : memo->late_known;
+    double *row = (earlier ? memo->early : memo->late) + (size_t)c * (size_t)memo->cap;
+    int32_t n = 0;
+
+    for (int32_t w = 0; w < memo->words; w++) {
+        uint64_t missing = need[w] & ~known[c * memo->words + w];
+
+        known[c * memo->words + w] |= missing;
+        for (; missing; missing &= missing - 1) {
+            act->ask[n] = 64 * w + __builtin_ctzll(missing);
+            act->ask_len[n] = memo->len[act->ask[n]];
+            n++;
+        }
+    }
+    if (n == 0)
+        return;
+    cost_remotes(p, model, memo->len[c], n, act->ask_len, earlier, act->ask_keys,
+                 act->ask_ms);
+    for (int32_t i = 0; i < n; i++)
+        row[act->ask[i]] = act->ask_ms[i];
+}
+
+static void set_bit(uint64_t *bits, int32_t i, int on)
+{
+    uint64_t bit = (uint64_t)1 << (i & 63);
+
+    bits[i >> 6] = on ? bits[i >> 6] | bit : bits[i >> 6] & ~bit;
+}
+
+/* Classes that come before a run of n ranks of class c and after it; early and late
+ * receive those that ranks of the run have blocks of. */
+static void needed(const struct active *act, int32_t c, int32_t n, const uint64_t *before,
+                   const uint64_t *after, int32_t words, uint64_t *early, uint64_t *late)
+{
+    for (int32_t w = 0; w < words; w++) {
+        early[w] = before[w];
+        late[w] = after[w];
+    }
+    if (n > 1)
+        set_bit(early, c, 1);
+    set_bit(late, c, act->total[c] - act->before[c] > 1);
+}
+
+/* ms and the blocks of classes number from .. to - 1 of those present: the early and the
+ * late ones of each, in this order. */
+static double add_blocks(const struct active *act, double ms, int32_t from, int32_t to,
+                         const double *early, const double *late)
+{
+    for (int32_t x = from; x < to; x++) {
+        int32_t d = act->present[x], n_late = act->total[d] - act->before[d];
+
+        if (act->before[d] > 0)
+            ms += act->before[d] * early[d];
+        if (n_late > 0)
+            ms += n_late * late[d];
+    }
+    return ms;
+}
+
+/* own_ms, and the blocks of the first `past` classes present, of which no more ranks
+ * come: what is added does not change any more, and is kept for other ranks of class c. */
+static double add_past(struct active *act, int32_t c, double own_ms, int32_t past,
+                       const double *early, const double *late)
+{
+    if (act->head_to[c] == 0)
+        act->head_ms[c] = own_ms;
+    if (act->head_to[c] < past) {
+        act->head_ms[c] =
+            add_blocks(act, act->head_ms[c], act->head_to[c], past, early, late);
+        act->head_to[c] = past;
+    }
+    return act->head_ms[c];
+}
+
+/* sum_blocks where few ranks make runs of equal ones rare and a word holds all classes.
+ * Without branches on what a rank has of which class: adding 0 changes nothing. */
+static double sum_few(const struct problem *p, struct scratch *s, double limit_ms,
+                      double *busy)
+{
+    struct active *act = &s->act;
+    struct memo *memo = &s->memo;
+    uint64_t before = 0, after = 0;
+    int32_t n = act->n_present, cls[64];
+    double count[64], left[64], most = 0; /* by place in present */
+
+    for (int32_t x = 0; x < n; x++) {
+        cls[x] = act->present[x];
+        count[x] = 0;
+        left[x] = act->total[cls[x]];
+        after |= (uint64_t)1 << cls[x];
+    }
+    for (int32_t i = 0; i < act->m; i++) {
+        int32_t c = act->cls[i], at = act->at[c];
+        const double *early = memo->early + (size_t)c * (size_t)memo->cap;
+        const double *late = memo->late + (size_t)c * (size_t)memo->cap;
+        double ms;
+
+        left[at] -= 1;
+        after &= ~((uint64_t)(left[at] == 0) << c);
+        if (memo->own[c] < 0)
+            memo->own[c] =
+                cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i], NULL);
+        if (before & ~memo->early_known[c])
+            ask_row(p, s, c, problem_model(p, (size_t)act->rank[i]), 1, &before);
+        if (after & ~memo->late_known[c])
+            ask_row(p, s, c, problem_model(p, (size_t)act->rank[i]), 0, &after);
+        ms = memo->own[c];
+        if (p->linear)
+            ms += layer_ms(p, (size_t)act->rank[i], act->len[i]);
+        for (int32_t x = 0; x < n; x++) {
+            ms += count[x] * early[cls[x]];
+            ms += left[x] * late[cls[x]];
+        }
+        count[at] += 1;
+        before |= (uint64_t)1 << c;
+        busy[i] = ms;
+        most = ms > most ? ms : most;
+        if (ms >= limit_ms)
+            break;
+    }
+    return most;
 }
 
 /* Busy times into busy[] by active index; returns the largest. Asks the models for what
@@ -96,43 +247,64 @@ static double sum_blocks(const struct problem *p, struct scratch *s, double limi
 {
     struct active *act = &s->act;
     struct memo *memo = &s->memo;
+    uint64_t before[MEMO_WORDS] = {0}, after[MEMO_WORDS] = {0};
+    uint64_t early_need[MEMO_WORDS], late_need[MEMO_WORDS];
+    /* Nobody works on later KV: the classes that have not come yet add nothing. */
+    int from_before = p->causal && p->layout == HCP_LAYOUT_CONTIGUOUS;
+    int32_t seen = 0, past = 0;
     double most = 0;
 
-    for (int32_t x = 0; x < act->n_present; x++)
-        act->before[act->present[x]] = 0;
-    for (int32_t i = 0; i < act->m; i++) {
-        int32_t c = act->cls[i];
+    if (memo->words == 1)
+        return sum_few(p, s, limit_ms, busy);
+    for (int32_t x = 0; x < act->n_present; x++) {
+        act->before[act->present[x]] = act->head_to[act->present[x]] = 0;
+        act->asked[act->present[x]] = -1;
+        set_bit(after, act->present[x], 1);
+    }
+    for (int32_t i = 0, end; i < act->m; i = end) { /* ranks of a class in a row */
+        int32_t c = act->cls[i], at = act->at[c];
         const hcp_model *model = problem_model(p, (size_t)act->rank[i]);
         double *early = memo->early + (size_t)c * (size_t)memo->cap;
         double *late = memo->late + (size_t)c * (size_t)memo->cap;
-        double ms;
+        double own, first;
 
+        for (end = i + 1; end < act->m && act->cls[end] == c;)
+            end++;
         if (memo->own[c] < 0)
             memo->own[c] = cost_own(p, model, act->len[i], NULL);
-        ms = memo->own[c];
-        if (p->linear)
-            ms += layer_ms(p, (size_t)act->rank[i], act->len[i]);
-        act->before[c]++;
-        for (int32_t x = 0; x < act->n_present; x++) {
-            int32_t d = act->present[x];
-            int32_t n_early = act->before[d] - (d == c);
-            int32_t n_late = act->total[d] - act->before[d];
-
-            if (n_early > 0) {
-                if (early[d] < 0)
-                    early[d] = cost_remote(p, model, act->len[i], memo->len[d], 1, NULL);
-                ms += n_early * early[d];
-            }
-            if (n_late > 0) {
-                if (late[d] < 0)
-                    late[d] = cost_remote(p, model, act->len[i], memo->len[d], 0, NULL);
-                ms += n_late * late[d];
-            }
+        if (act->asked[c] != seen) { /* else nothing new came before it */
+            needed(act, c, end - i, before, after, memo->words, early_need, late_need);
+            ask_row(p, s, c, model, 1, early_need);
+            ask_row(p, s, c, model, 0, late_need);
+            act->asked[c] = act->before[c] > 0 || end - i > 1 ? seen : -1;
         }
-        busy[i] = ms;
-        most = ms > most ? ms : most;
-        if (ms >= limit_ms)
-            break;
+        seen = seen > at + 1 ? seen : at + 1;
+        own = memo->own[c];
+        if (p->linear) /* the same for all of a class */
+            own += layer_ms(p, (size_t)act->rank[i], act->len[i]);
+        first = add_past(act, c, own, past, early, late);
+        first = add_blocks(act, first, past, at, early, late);
+        for (int32_t r = i; r < end; r++) {
+            int32_t n_late = act->total[c] - act->before[c] - 1;
+            double ms = first;
+
+            if (act->before[c] > 0)
+                ms += act->before[c] * early[c];
+            if (n_late > 0)
+                ms += n_late * late[c];
+            act->before[c]++;
+            ms = add_blocks(act, ms, at + 1, from_before ? seen : act->n_present, early,
+                            late);
+            busy[r] = ms;
+            most = ms > most ? ms : most;
+            if (ms >= limit_ms)
+                return most;
+        }
+        set_bit(before, c, 1);
+        set_bit(after, c, act->total[c] > act->before[c]);
+        while (past < act->n_present && act->before[act->present[past]] ==
+                                            act->total[act->present[past]])
+            past++;
     }
     return most;
 }
@@ -171,8 +343,10 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     struct eval_pieces pieces;
     struct ring_input in;
     struct score score;
+    int by_rank; /* s->busy is, already */
 
     classify(p, s, tokens);
+    by_rank = s->memo.holds == HOLDS_BUSY;
     if (act->direct) { /* one class a rank; own times in place of the memo's */
         for (int32_t i = 0; i < act->m; i++) {
             act->cls[i] = i;
@@ -182,8 +356,11 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
             if (p->linear)
                 s->busy[i] += layer_ms(p, (size_t)act->rank[i], act->len[i]);
         }
-    } else if (sum_blocks(p, s, limit_ms, s->busy) >= limit_ms) {
-        return (struct score){0, 1, 0, limit_ms};
+    } else {
+        if (!by_rank)
+            s->memo.most = sum_blocks(p, s, limit_ms, s->busy);
+        if (s->memo.most >= limit_ms)
+            return (struct score){0, 1, 0, limit_ms};
     }
     cost_hops(p, act->m, act->len, s->hops);
     for (int32_t i = 0; i < act->m; i++)
@@ -231,7 +408,10 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     score.none = score.gave_up = 0;
     score.source = HCP_FROM_MEASURED; /* see eval_source */
     spread(p, act, tokens, s->fin);
-    spread(p, act, tokens, s->busy);
+    if (!by_rank || p->links)
+        spread(p, act, tokens, s->busy);
+    if (!act->direct)
+        s->memo.holds = p->links ? HOLDS_CLASSES : HOLDS_BUSY;
     return score;
 }
 
@@ -304,15 +484,16 @@ static double rough_busy(const struct problem *p, struct scratch *s,
 double eval_busy(const struct problem *p, struct scratch *s, const int64_t *tokens,
                  int *rough)
 {
-    double most;
-
     classify(p, s, tokens);
     *rough = s->act.direct;
     if (s->act.direct)
         return rough_busy(p, s, tokens);
-    most = sum_blocks(p, s, INFINITY, s->busy);
-    spread(p, &s->act, tokens, s->busy);
-    return most;
+    if (s->memo.holds != HOLDS_BUSY) {
+        s->memo.most = sum_blocks(p, s, INFINITY, s->busy);
+        spread(p, &s->act, tokens, s->busy);
+        s->memo.holds = HOLDS_BUSY;
+    }
+    return s->memo.most;
 }
 
 void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tokens)
@@ -342,11 +523,11 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
 {
     static const int32_t cls[3] = {0, 1, 2};
     double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3], before[3], after[3];
-    double ready[4 * MAX_BUFFERS], history[3 * (MAX_BUFFERS + 1)], step_ms[3];
+    double ready[16 * MAX_BUFFERS], history[16 * (MAX_BUFFERS + 1)], step_ms[3];
     int32_t hops[3], starts[3] = {1, 1, 1};
     struct link_into into[3];
     double busy[3];
-    struct ring_arrays arrays = {ready, history, step_ms, NULL};
+    struct ring_arrays arrays = {ready, history, step_ms, NULL, NULL};
     struct ring_input in = {.m = m,
                             .cls = cls,
                             .stride = 3,

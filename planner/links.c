@@ -231,6 +231,7 @@ void links_places(const struct problem *p, struct scratch *s, const int64_t *tok
     int32_t *rank = s->act.rank, m = 0;
     int64_t *len = s->act.len;
 
+    s->memo.holds = HOLDS_NOTHING;
     for (size_t r = 0; r < p->n; r++) {
         memset(&places[r], 0, sizeof places[r]);
         places[r].rank = p->order ? p->order[r] : (int32_t)r;

@@ -33,6 +33,7 @@ void order_set(struct problem *p, struct scratch *s, const hcp_ring *ring,
         s->bound[i] = ring->ranks[order[i]];
     p->ring = &s->view;
     p->order = s->place;
+    s->memo.holds = HOLDS_NOTHING; /* other ranks at these places */
     problem_set_caps(p, s);
     strategy_speeds(p, s);
 }

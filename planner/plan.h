@@ -9,8 +9,8 @@
  *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
- *   cost.c        block times, areas, segments      plan-write.c, plan-read.c, json.c
- *   layer-cost.c       linear work around the ring
+ *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c
+ *   cost.c        block times, areas, segments      layer-cost.c  linear work about it
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -25,6 +25,8 @@
 #define MAX_BUFFERS 16
 #define MAX_STRIPES 1024
 #define MAX_SUB_BLOCKS 64
+#define MEMO_CLASSES 512 /* at most, a multiple of 64 */
+#define MEMO_WORDS (MEMO_CLASSES / 64)
 
 struct stored_model {
     hcp_model *model;
@@ -137,7 +139,14 @@ struct memo {
     int32_t *id;
     int64_t *len;
     double *own;
-    double *early, *late; /* [cap][cap], < 0 not computed: KV from before / after */
+    double *early, *late; /* [cap][cap]: KV from before / after, of those known: */
+    uint64_t *early_known, *late_known; /* [cap][words], a bit a class */
+    int32_t words;
+    /* The split that s->act is of; HOLDS_BUSY: and s->busy, by rank, the largest most. */
+    enum { HOLDS_NOTHING, HOLDS_CLASSES, HOLDS_BUSY } holds;
+    int64_t *held; /* [n] tokens */
+    hcp_model_kind held_kind;
+    double most;
 };
 
 /* A split cut down to its ranks with tokens, ready for the recurrence. */
@@ -150,6 +159,13 @@ struct active {
     int32_t *present; /* classes of this split in order of first appearance */
     int32_t n_present;
     int32_t *first, *last, *before, *total; /* by class; first and last: eval_source */
+    int32_t *at;                            /* by class: its place in present */
+    int32_t *asked, *head_to;               /* by class, see sum_blocks() */
+    double *head_ms;
+    uint32_t *seen, split; /* by class: number of the last split that had it, of this one */
+    int32_t *ask; /* classes, with lengths and times: blocks asked for together */
+    int64_t *ask_len, *ask_keys;
+    double *ask_ms;
     int direct; /* more classes than the memo holds: block times are asked one by one */
 };
 
@@ -180,11 +196,26 @@ struct ring_input {
     double *busy; /* (the ring's part of it) */
 };
 
+enum { RING_TILE = 960, RING_ROWS = MAX_BUFFERS / 2 }; /* ring-wide.c */
+
+/* Doubles from one row of m ranks to the next, of which rank 0 is number RING_LEAD: each
+ * begins a line of the cache, there is room for one more rank on either side, and rows do
+ * not lie a multiple of a page apart, where loads can wait for stores to another row. */
+enum { RING_LEAD = 8 };
+
+static inline size_t ring_pitch(int32_t m)
+{
+    size_t lines = ((size_t)m + 1 + 7) / 8 + 1;
+
+    return 8 * (m < 256 ? lines : (lines + 63 - 13) / 64 * 64 + 13);
+}
+
 struct ring_arrays {
-    double *ready;   /* [MAX_BUFFERS][m + 1] */
-    double *history; /* [MAX_BUFFERS + 1][m] */
+    double *ready;   /* [MAX_BUFFERS][ring_pitch(m)] */
+    double *history; /* [MAX_BUFFERS + 1][ring_pitch(m)] */
     double *step_ms; /* [m] */
     double *arrival; /* [m][MAX_SUB_BLOCKS], for pieces alone */
+    double *tile;    /* [2 RING_ROWS][ring_pitch(RING_TILE)], for more ranks than that */
 };
 
 /* Times of FULL calls asked for lately, finish pass included: a direct-mapped table. */
@@ -255,6 +286,11 @@ double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
  * comes earlier (1) or later (0) in the ring. 0 if nothing is visible. */
 double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_len,
                    int64_t kv_len, int earlier, uint8_t *source);
+/* The same for n <= MEMO_CLASSES such ranks with kv_len[n] tokens, into ms[n]; keys: room
+ * for n. */
+void cost_remotes(const struct problem *p, const hcp_model *model, int64_t own_len,
+                  int32_t n, const int64_t *kv_len, int earlier, int64_t *keys,
+                  double *ms);
 /* One FULL call, the merging of its result included. */
 double cost_call(const struct problem *p, const hcp_model *model, int64_t q_len,
                  int64_t kv_len, uint8_t *source);
@@ -305,6 +341,10 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
 /* ring-pieces.c: the same for in->pieces. */
 double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, double *fin,
                        hcp_step *steps);
+/* ring-wide.c: the same, fast, for inputs that ring_is_wide() says it is for. */
+int ring_is_wide(const struct ring_input *in, int *falling);
+double ring_run_wide(const struct ring_input *in, struct ring_arrays *a, int falling,
+                     double *fin);
 /* Where links differ: alone, KV of rank j into rank i; beside what is computed, block k
  * into rank i; block k on rank i, own_ms and peer_ms being what its block k (or k - 1)
  * and that of the rank before take alone. */
@@ -445,8 +485,9 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
 /* The same for the caller's own split, in p->layout. */
 void strategy_given(const struct problem *p, struct scratch *s, const int64_t *tokens,
                     struct answer *out);
-/* An even split under caps. */
-struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens);
+/* An even split under caps; none, too, when a rank's blocks alone take limit_ms. */
+struct score strategy_even(const struct problem *p, struct scratch *s, double limit_ms,
+                           int64_t *tokens);
 /* The next number of slowest ranks to leave out after k: every number up to 64 ranks;
  * above that those that leave out whole kinds of ranks, and the powers of two from a
  * sixteenth of the ranks. */

@@ -162,108 +162,14 @@ static double run_barrier(const struct ring_input *in, double *fin, hcp_step *st
     return makespan;
 }
 
-/* ---- one step when every block travels the whole way ----
- *
- * The loops are written for the vectoriser: ranks i = 1 .. n of one step, pointers at
- * i = 1, ready[-1] exists. Only maxima and additions, so the result is the same without
- * it. */
-#if defined __GNUC__ && !defined __clang__
-#define VECTORISE __attribute__((optimize("O3")))
-#else
-#define VECTORISE
-#endif
+/* ---- without the barrier: one step ---- */
 
-/* What a step needs of those before it, by rank. `passed` begins with that of rank 0's
- * buffer, which is rank 1's entry of a row of ready times. */
 struct before {
-    const double *ready, *fin;
+    const double *ready, *fin;    /* of the step before; ready[m] is ready[0] */
     const double *freed, *passed; /* NULL: there is a free buffer */
 };
 
-VECTORISE static void advance(int32_t n, const double *restrict ready,
-                              const double *restrict freed, const double *restrict passed,
-                              const double *restrict before, const double *restrict send,
-                              const double *restrict ms, double *restrict ready_next,
-                              double *restrict fin)
-{
-    for (int32_t i = 0; i < n; i++) {
-        double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
-        double buffer = freed[i] > passed[i] ? freed[i] : passed[i];
-
-        start = (start > buffer ? start : buffer) + send[i];
-        ready_next[i] = start;
-        fin[i] = (start > before[i] ? start : before[i]) + ms[i];
-    }
-}
-
-/* The same for ranks whose block takes equally long, from senders of equal blocks. */
-VECTORISE static void advance_equal(int32_t n, const double *restrict ready,
-                                    const double *restrict freed,
-                                    const double *restrict passed,
-                                    const double *restrict before, double send, double ms,
-                                    double *restrict ready_next, double *restrict fin)
-{
-    for (int32_t i = 0; i < n; i++) {
-        double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
-        double buffer = freed[i] > passed[i] ? freed[i] : passed[i];
-
-        start = (start > buffer ? start : buffer) + send;
-        ready_next[i] = start;
-        fin[i] = (start > before[i] ? start : before[i]) + ms;
-    }
-}
-
-/* Ranks from .. to - 1 of a step; their KV is that of the rank `back` before. */
-static void advance_part(const struct ring_input *in, double *step_ms,
-                         const double *table, int32_t from, int32_t to, int32_t back,
-                         const struct before *b, double *ready_next, double *fin)
-{
-    const int32_t *cls = in->cls;
-    size_t stride = (size_t)in->stride;
-
-    if (in->ask || in->runs == 0 || in->runs * 8 > in->m) {
-        if (!in->ask)
-            for (int32_t i = from; i < to; i++)
-                step_ms[i] = table[(size_t)cls[i] * stride + (size_t)cls[i - back]];
-        else
-            for (int32_t i = from; i < to; i++)
-                step_ms[i] = in->ask(in->ask_ctx, i, i - back);
-        advance(to - from, b->ready + from, b->freed + from, b->passed + from,
-                b->fin + from, in->send_ms + from - back, step_ms + from,
-                ready_next + from, fin + from);
-        return;
-    }
-    for (int32_t i = from, end; i < to; i = end) { /* long runs of equal ranks */
-        end = in->run_end[i - back] + back;
-        end = end < in->run_end[i] ? end : in->run_end[i];
-        end = end < to ? end : to;
-        advance_equal(end - i, b->ready + i, b->freed + i, b->passed + i, b->fin + i,
-                      in->send_ms[i - back],
-                      table[(size_t)cls[i] * stride + (size_t)cls[i - back]],
-                      ready_next + i, fin + i);
-    }
-}
-
-static void step_full(const struct ring_input *in, double *step_ms, int32_t k,
-                      struct before b, double *ready_next, double *fin)
-{
-    int32_t m = in->m;
-    double start;
-
-    /* Without a condition: times that are not later than the others. */
-    if (!b.freed)
-        b.freed = b.ready;
-    if (!b.passed)
-        b.passed = b.freed;
-    start = larger(larger(b.ready[m - 1], b.ready[0]), larger(b.freed[0], b.passed[0]));
-    start += in->send_ms[m - k];
-    ready_next[0] = start;
-    fin[0] = larger(start, b.fin[0]) + block_ms(in, 0, m - k);
-    advance_part(in, step_ms, in->late, 1, k, k - m, &b, ready_next, fin);
-    advance_part(in, step_ms, in->early, k, m, k, &b, ready_next, fin);
-}
-
-static void step_partial(const struct ring_input *in, int32_t k, const struct before *b,
+static void run_step(const struct ring_input *in, int32_t k, const struct before *b,
                          double *ready_next, double *fin, hcp_step *steps)
 {
     int32_t m = in->m;
@@ -310,7 +216,7 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
                 hcp_step *steps)
 {
     int32_t m = in->m, buffers = in->buffers;
-    int full = !steps && !in->into;
+    int falling;
     double makespan = 0, *now = ring_fin(in, a, 0), *ready = ring_ready(in, a, 0);
 
     for (int32_t i = 0; in->into && i < m; i++)
@@ -319,6 +225,8 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
         return run_barrier(in, fin, steps);
     if (in->pieces)
         return ring_run_pieces(in, a, fin, steps);
+    if (!steps && ring_is_wide(in, &falling))
+        return ring_run_wide(in, a, falling, fin);
     for (int32_t i = 0; i < m; i++) {
         double own = in->into ? compute_ms(in, i, 0) : in->own[in->cls[i]];
 
@@ -326,7 +234,6 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
         now[i] = ready[i] + own;
         if (in->into)
             in->busy[i] = own;
-        full &= in->hops[i] == m - 1;
         if (steps)
             put_step(in, steps, i, 0, ready[i], ready[i], now[i], own);
     }
@@ -341,10 +248,7 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
             if (buffers > 1)
                 b.passed = ring_ready(in, a, k - buffers + 1) + 1;
         }
-        if (full)
-            step_full(in, a->step_ms, k, b, ready, now);
-        else
-            step_partial(in, k, &b, ready, now, steps);
+        run_step(in, k, &b, ready, now, steps);
         ready[m] = ready[0]; /* rank m is rank 0 */
     }
     for (int32_t i = 0; i < m; i++) {

@@ -12,7 +12,7 @@ static int32_t memo_classes(size_t n)
 
     if (n <= 16)
         c = 64;
-    return (int32_t)(c < 512 ? c : 512);
+    return (int32_t)(c < MEMO_CLASSES ? c : MEMO_CLASSES);
 }
 
 /* Hands out pieces of the workspace; with base 0 it only counts. */
@@ -24,7 +24,7 @@ static void *carve(struct carver *c, size_t count, size_t size)
 {
     void *piece;
 
-    c->at = (c->at + 15) & ~(uintptr_t)15;
+    c->at = (c->at + 63) & ~(uintptr_t)63; /* a line of the cache */
     piece = c->base ? (void *)c->at : NULL;
     c->at += count * size;
     return piece;
@@ -47,6 +47,9 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(memo->own, k);
     CARVE(memo->early, k * k);
     CARVE(memo->late, k * k);
+    memo->words = ((int32_t)k + 63) / 64;
+    CARVE(memo->early_known, k * (size_t)memo->words);
+    CARVE(memo->late_known, k * (size_t)memo->words);
     CARVE(act->rank, n);
     CARVE(act->len, n);
     CARVE(act->cls, n);
@@ -56,12 +59,23 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(act->last, k);
     CARVE(act->before, k);
     CARVE(act->total, k);
+    CARVE(act->at, k);
+    CARVE(act->asked, k);
+    CARVE(act->head_to, k);
+    CARVE(act->head_ms, k);
+    CARVE(act->seen, k);
+    CARVE(memo->held, n);
+    CARVE(act->ask, k);
+    CARVE(act->ask_len, k);
+    CARVE(act->ask_keys, k);
+    CARVE(act->ask_ms, k);
     s->n_calls = n <= 16 ? 1024 : 4096;
     CARVE(s->calls, (size_t)s->n_calls);
-    CARVE(s->ring.ready, (n + 1) * MAX_BUFFERS);
+    CARVE(s->ring.ready, ring_pitch((int32_t)n) * MAX_BUFFERS);
     CARVE(s->ring.arrival, n * MAX_SUB_BLOCKS);
     CARVE(s->ring.step_ms, n);
-    CARVE(s->ring.history, n * (MAX_BUFFERS + 1));
+    CARVE(s->ring.history, ring_pitch((int32_t)n) * (MAX_BUFFERS + 1));
+    CARVE(s->ring.tile, n > RING_TILE ? 2 * RING_ROWS * ring_pitch(RING_TILE) : 0);
     CARVE(s->hops, n);
     CARVE(s->run_end, n);
     CARVE(s->send_ms, n);
@@ -104,7 +118,7 @@ size_t scratch_bytes(size_t n)
     struct carver c = {0, 0};
 
     carve_all(&s, &c, n);
-    return (size_t)c.at + 16;
+    return (size_t)c.at + 64;
 }
 
 /* Lays the arrays out in a workspace of scratch_bytes(n) bytes. */
@@ -117,4 +131,6 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
     s->calls_ready = 0;
     s->sharers_clear = 0;
     memset(s->act.guess, 0, n * sizeof *s->act.guess);
+    memset(s->act.seen, 0, (size_t)s->memo.cap * sizeof *s->act.seen);
+    s->act.split = 0;
 }

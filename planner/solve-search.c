@@ -536,5 +536,7 @@ struct score solve_search(const struct problem *p, struct scratch *s,
     look_everywhere(&q);
     memcpy(s->fin, q.fin, p->n * sizeof *s->fin);
     memcpy(s->busy, q.busy, p->n * sizeof *s->busy);
+    if (s->memo.holds == HOLDS_BUSY) /* of another split, it may be */
+        s->memo.holds = HOLDS_CLASSES;
     return q.score;
 }

@@ -124,11 +124,17 @@ static struct score with_source(const struct problem *p, struct scratch *s,
     return score;
 }
 
-struct score strategy_even(const struct problem *p, struct scratch *s, int64_t *tokens)
+struct score strategy_even(const struct problem *p, struct scratch *s, double limit_ms,
+                           int64_t *tokens)
 {
+    struct score score;
+
     if (share_by_rule(p, s, RULE_EVEN, tokens))
         return (struct score){1, 0, 0, 0};
-    return with_source(p, s, eval_split(p, s, tokens, HUGE_MS, NULL), tokens);
+    score = eval_split(p, s, tokens, limit_ms, NULL);
+    if (score.gave_up)
+        return (struct score){1, 1, 0, 0};
+    return with_source(p, s, score, tokens);
 }
 
 size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k)
@@ -238,6 +244,7 @@ struct contest {
     struct scratch *s;
     struct answer answer;    /* tokens in TOK_PLAN */
     struct score even, drop; /* of the layout looked at last */
+    struct score fastest_even; /* of those before it */
     int timed;               /* plan_fin and plan_busy are those of the answer */
 };
 
@@ -270,6 +277,17 @@ static void enter_split(struct contest *c, const int64_t *tokens, int exact)
 static double limit_of(const struct contest *c)
 {
     return c->answer.score.none ? HUGE_MS : c->answer.score.ms;
+}
+
+/* What an even split has to be faster than to count: that of the layouts before, unless it
+ * needs unmeasured lengths. The margin is for another order of adding. */
+static double even_limit(const struct contest *c)
+{
+    const struct score *even = &c->fastest_even;
+
+    if (even->none || (even->source == HCP_FROM_EXTRAPOLATED && !c->p->extrapolate))
+        return HUGE_MS;
+    return even->ms * (1 + 1e-9);
 }
 
 static void enter_rule(struct contest *c, enum rule rule)
@@ -341,7 +359,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     memset(s->allowed, 1, p->n);
     score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
     enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
-    c->even = strategy_even(p, s, s->tokens[TOK_OTHER]);
+    c->even = strategy_even(p, s, even_limit(c), s->tokens[TOK_OTHER]);
     if (exact) { /* nothing in this layout is faster */
         c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
         return;
@@ -388,6 +406,7 @@ static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
         struct answer kept = c->answer;
 
         memcpy(s->tokens[TOK_KEPT], s->tokens[TOK_PLAN], kept.score.none ? 0 : bytes);
+        c->fastest_even = even;
         enter_layout(c, layouts[i]);
         if (p->extrapolate || n == 1 || c->answer.score.none ||
             c->answer.layout != layouts[i] ||
@@ -467,7 +486,8 @@ static void complete(struct contest *c, const struct score *even)
     struct scratch *s = c->s;
 
     c->answer.tokens = s->tokens[TOK_PLAN];
-    c->answer.even = even ? *even : strategy_even(p, s, s->tokens[TOK_OTHER]);
+    c->answer.even =
+        even ? *even : strategy_even(p, s, HUGE_MS, s->tokens[TOK_OTHER]);
     c->answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
 }
 

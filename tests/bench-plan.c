@@ -3,11 +3,14 @@
  * Latency of hcp_plan_split, and a count of allocations on its path. Models are lookup
  * tables of 10 x 10 cells, two kinds of devices half and half; every call asks for
  * another length. One line a case: ranks, layout, strategy, pieces of a block, order, p50
- * and p99 in us, allocations.
+ * and p99 in us, allocations. Times are the processor's for this thread: a decision waits
+ * for nothing, and others on the machine do not count. With --chart: latency and memory
+ * against the number of ranks, as planner/latency.md and latency.gp have it.
  */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "tests/plan-fixture.h"
 
@@ -56,7 +59,7 @@ static double now_us(void)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
@@ -67,16 +70,32 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void run(const hcp_models *models, size_t n, int causal, hcp_layout layout,
-                hcp_strategy strategy, int32_t sub_blocks, hcp_order order, int calls)
+struct bench {
+    size_t n;
+    int causal;
+    hcp_layout layout;
+    hcp_strategy strategy;
+    int32_t sub_blocks;
+    hcp_order order;
+    int calls;
+};
+
+struct result {
+    double p50_us, p99_us;
+    long allocations;
+};
+
+static struct result measure(const hcp_models *models, const struct bench *b)
 {
+    size_t n = b->n;
     int *which = calloc(n, sizeof *which);
-    double *us = calloc((size_t)calls, sizeof *us);
+    double *us = calloc((size_t)b->calls, sizeof *us);
     uint64_t seed = 1;
     struct fixture_plan p;
+    struct result result = {0, 0, 0};
     hcp_question question;
     hcp_ring *ring;
-    long before, counted = 0;
+    long before;
     char text[512];
 
     for (size_t r = 0; r < n; r++)
@@ -85,14 +104,15 @@ static void run(const hcp_models *models, size_t n, int causal, hcp_layout layou
     fixture_plan_init(&p, n);
     p.plan.places = calloc(n, sizeof *p.plan.places);
     hcp_question_init(&question);
-    question.causal = causal;
-    question.layout = layout;
-    question.strategy = strategy;
-    question.sub_blocks = sub_blocks;
-    question.order = order;
-    question.link_gbps = sub_blocks > 1 ? 100 : 0;
+    question.causal = b->causal;
+    question.layout = b->layout;
+    question.strategy = b->strategy;
+    question.sub_blocks = b->sub_blocks;
+    question.order = b->order;
+    question.link_gbps = b->sub_blocks > 1 ? 100 : 0;
     question.extrapolate = 1;
-    for (int i = order ? 0 : -3; i < calls; i++) { /* three calls to warm up */
+    /* Three calls to warm up, or one where there are few. */
+    for (int i = b->order ? 0 : b->calls < 10 ? -1 : -3; i < b->calls; i++) {
         double start;
 
         /* About 8K tokens a rank: the range long-context serving works in. */
@@ -105,46 +125,104 @@ static void run(const hcp_models *models, size_t n, int causal, hcp_layout layou
         }
         if (i >= 0)
             us[i] = now_us() - start;
-        counted += allocations - before;
+        result.allocations += allocations - before;
     }
-    qsort(us, (size_t)calls, sizeof *us, by_value);
-    printf("%5zu ranks  %-6s %-10s %-12s %2d  %-5s  p50 %10.1f us  p99 %10.1f us  "
-           "%ld allocations\n",
-           n, causal ? "causal" : "full", hcp_layout_name(layout),
-           hcp_strategy_name(strategy), (int)sub_blocks, hcp_order_name(order),
-           us[calls / 2], us[calls * 99 / 100], counted);
-    fflush(stdout);
+    qsort(us, (size_t)b->calls, sizeof *us, by_value);
+    result.p50_us = us[b->calls / 2];
+    result.p99_us = us[b->calls * 99 / 100];
     free(p.plan.places);
     fixture_plan_free(&p);
     hcp_ring_free(ring);
     free(us);
     free(which);
+    return result;
 }
 
-int main(void)
+/* Calls that take about a second together. */
+static int calls_of(size_t n, double us_a_rank)
 {
-    static const size_t sizes[] = {2, 8, 64, 1024};
-    static const int calls[] = {2000, 2000, 500, 50};
+    double calls = 1e6 / (us_a_rank * (double)n * (n > 64 ? (double)n / 64 : 1));
+
+    return calls > 2000 ? 2000 : calls < 5 ? 5 : (int)calls;
+}
+
+static void run(const hcp_models *models, int causal, hcp_layout layout,
+                hcp_strategy strategy, int32_t sub_blocks, hcp_order order,
+                double us_a_rank)
+{
+    static const size_t sizes[] = {2, 8, 64, 1024, 4096};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct bench b = {sizes[i],
+                          causal,
+                          layout,
+                          strategy,
+                          sub_blocks,
+                          order,
+                          order ? 1 : calls_of(sizes[i], us_a_rank)};
+        struct result r = measure(models, &b);
+
+        printf("%5zu ranks  %-6s %-10s %-12s %2d  %-5s  p50 %10.1f us  p99 %10.1f us  "
+               "%ld allocations\n",
+               b.n, causal ? "causal" : "full", hcp_layout_name(layout),
+               hcp_strategy_name(strategy), (int)sub_blocks, hcp_order_name(order),
+               r.p50_us, r.p99_us, r.allocations);
+        fflush(stdout);
+    }
+}
+
+static void chart(const hcp_models *models)
+{
+    puts("ranks,zigzag_us,full_us,auto_us,pieces_us,workspace_bytes,plan_bytes,"
+         "allocations");
+    for (size_t n = 1; n <= HCP_PLAN_MAX_RANKS; n *= 2) {
+        struct bench zigzag = {n,
+                               1,
+                               HCP_LAYOUT_ZIGZAG,
+                               HCP_STRATEGY_BEST,
+                               1,
+                               HCP_ORDER_GIVEN,
+                               calls_of(n, 16)};
+        struct bench full = zigzag, any = zigzag, pieces = zigzag;
+        struct result r[4];
+        long counted = 0;
+
+        full.causal = 0;
+        full.layout = HCP_LAYOUT_CONTIGUOUS;
+        any.layout = HCP_LAYOUT_AUTO;
+        any.calls = calls_of(n, 64);
+        pieces.sub_blocks = 4;
+        pieces.calls = calls_of(n, 256);
+        r[0] = measure(models, &zigzag);
+        r[1] = measure(models, &full);
+        r[2] = measure(models, &any);
+        r[3] = measure(models, &pieces);
+        for (int i = 0; i < 4; i++)
+            counted += r[i].allocations;
+        printf("%zu,%.1f,%.1f,%.1f,%.1f,%zu,%zu,%ld\n", n, r[0].p50_us, r[1].p50_us,
+               r[2].p50_us, r[3].p50_us, hcp_workspace_bytes(n),
+               n * sizeof(hcp_plan_rank) +
+                   hcp_segments_max(n, HCP_LAYOUT_AUTO, 8) * sizeof(hcp_segment),
+               counted);
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
     hcp_models *models = fixture_models(kinds, 2);
 
-    for (int i = 0; i < 4; i++)
-        run(models, sizes[i], 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_LUT, 1, HCP_ORDER_GIVEN,
-            calls[i]);
-    for (int i = 0; i < 4; i++)
-        run(models, sizes[i], 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN,
-            calls[i]);
-    for (int i = 0; i < 4; i++)
-        run(models, sizes[i], 0, HCP_LAYOUT_CONTIGUOUS, HCP_STRATEGY_BEST, 1,
-            HCP_ORDER_GIVEN, calls[i]);
-    for (int i = 0; i < 4; i++)
-        run(models, sizes[i], 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN,
-            i == 3 ? 3 : calls[i] / 20);
-    for (int i = 0; i < 4; i++)
-        run(models, sizes[i], 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN,
-            i == 3 ? 5 : calls[i] / 10);
-    for (int i = 0; i < 4; i++)
-        run(models, sizes[i], 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE,
-            i == 3 ? 1 : 5);
+    if (argc > 1 && strcmp(argv[1], "--chart") == 0) {
+        chart(models);
+        fixture_free(models);
+        return 0;
+    }
+    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_LUT, 1, HCP_ORDER_GIVEN, 16);
+    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 16);
+    run(models, 0, HCP_LAYOUT_CONTIGUOUS, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 16);
+    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN, 256);
+    run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 64);
+    run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE, 64);
     fixture_free(models);
     return 0;
 }

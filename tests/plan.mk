@@ -9,7 +9,8 @@ PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la kernels/libhcpgeometry.
 if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
 	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
-	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer
+	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
+	tests/test-plan-scale
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -27,6 +28,9 @@ tests_test_plan_forms_LDADD = $(PLAN_LIBS)
 tests_test_plan_order_SOURCES = tests/test-plan-order.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_order_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_order_LDADD = $(PLAN_LIBS)
+tests_test_plan_scale_SOURCES = tests/test-plan-scale.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_scale_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_scale_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
@@ -58,7 +62,16 @@ tests_bench_plan_LDADD = planner/libhcpplancore.la fit/libhcpmodel.la \
 
 bench: $(BENCHES)
 	@for b in $(BENCHES); do echo "$$b"; ./$$b || exit 1; done
-.PHONY: bench
+# Latency and memory against the number of ranks: latency.csv, and latency.svg where
+# gnuplot is.
+bench-chart: tests/bench-plan
+	./tests/bench-plan --chart >latency.csv
+	@if command -v gnuplot >/dev/null; then \
+		gnuplot -e "data='latency.csv'; picture='latency.svg'" \
+			$(srcdir)/planner/latency.gp && echo latency.svg; fi
+.PHONY: bench bench-chart
+EXTRA_DIST += planner/latency.gp planner/latency.md planner/latency.csv
+CLEANFILES += latency.csv latency.svg
 
 installcheck-local:
 	bindir='$(DESTDIR)$(bindir)' libdir='$(DESTDIR)$(libdir)' DESTDIR='$(DESTDIR)' \

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loops of ring-wide.c for one kind of vector registers: included once for each, with
+ * LANES(name) and LANES_TARGET defined. Only maxima, additions and loads, so that the
+ * results are the same with any of them, and without.
+ */
+
+/* Ranks whose block takes equally long, from senders of equal blocks. */
+LANES_TARGET static void
+LANES(equal)(int32_t n, const double *restrict ready, const double *restrict freed,
+             const double *restrict passed, const double *restrict before, double send,
+             double ms, double *restrict ready_next, double *restrict fin)
+{
+    for (int32_t i = 0; i < n; i++) {
+        double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
+        double buffer = freed[i] > passed[i] ? freed[i] : passed[i];
+
+        start = (start > buffer ? start : buffer) + send;
+        ready_next[i] = start;
+        fin[i] = (start > before[i] ? start : before[i]) + ms;
+    }
+}
+
+/* Any ranks. */
+LANES_TARGET static void
+LANES(any)(int32_t n, const double *restrict ready, const double *restrict freed,
+           const double *restrict passed, const double *restrict before,
+           const double *restrict send, const double *restrict ms,
+           double *restrict ready_next, double *restrict fin)
+{
+    for (int32_t i = 0; i < n; i++) {
+        double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
+        double buffer = freed[i] > passed[i] ? freed[i] : passed[i];
+
+        start = (start > buffer ? start : buffer) + send[i];
+        ready_next[i] = start;
+        fin[i] = (start > before[i] ? start : before[i]) + ms[i];
+    }
+}
+
+/* Times of the blocks of ranks of classes mine[], whose KV is of classes theirs[]. */
+LANES_TARGET static void LANES(look_up)(int32_t n, const double *restrict table,
+                                        int32_t stride, const int32_t *restrict mine,
+                                        const int32_t *restrict theirs,
+                                        double *restrict ms)
+{
+    for (int32_t i = 0; i < n; i++)
+        ms[i] = table[mine[i] * stride + theirs[i]];
+}
+
+static const struct lanes LANES(lanes) = {LANES(equal), LANES(any), LANES(look_up)};
+#undef LANES
+#undef LANES_TARGET
