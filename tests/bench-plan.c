@@ -2,8 +2,8 @@
  *
  * Latency of hcp_plan_split, and a count of allocations on its path. Models are lookup
  * tables of 10 x 10 cells, two kinds of devices half and half; every call asks for
- * another length. One line a case: ranks, layout, strategy, pieces of a block, order, p50
- * and p99 in us, allocations.
+ * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
+ * that queries and KV are split apart), p50 and p99 in us, allocations.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -68,7 +68,8 @@ static int by_value(const void *a, const void *b)
 }
 
 static void run(const hcp_models *models, size_t n, int causal, hcp_layout layout,
-                hcp_strategy strategy, int32_t sub_blocks, hcp_order order, int calls)
+                hcp_strategy strategy, int32_t sub_blocks, hcp_order order, int joint,
+                int calls)
 {
     int *which = calloc(n, sizeof *which);
     double *us = calloc((size_t)calls, sizeof *us);
@@ -90,6 +91,7 @@ static void run(const hcp_models *models, size_t n, int causal, hcp_layout layou
     question.strategy = strategy;
     question.sub_blocks = sub_blocks;
     question.order = order;
+    question.joint = joint;
     question.link_gbps = sub_blocks > 1 ? 100 : 0;
     question.extrapolate = 1;
     for (int i = order ? 0 : -3; i < calls; i++) { /* three calls to warm up */
@@ -111,8 +113,9 @@ static void run(const hcp_models *models, size_t n, int causal, hcp_layout layou
     printf("%5zu ranks  %-6s %-10s %-12s %2d  %-5s  p50 %10.1f us  p99 %10.1f us  "
            "%ld allocations\n",
            n, causal ? "causal" : "full", hcp_layout_name(layout),
-           hcp_strategy_name(strategy), (int)sub_blocks, hcp_order_name(order),
-           us[calls / 2], us[calls * 99 / 100], counted);
+           hcp_strategy_name(strategy), (int)sub_blocks,
+           joint ? "joint" : hcp_order_name(order), us[calls / 2], us[calls * 99 / 100],
+           counted);
     fflush(stdout);
     free(p.plan.places);
     fixture_plan_free(&p);
@@ -129,22 +132,25 @@ int main(void)
 
     for (int i = 0; i < 4; i++)
         run(models, sizes[i], 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_LUT, 1, HCP_ORDER_GIVEN,
-            calls[i]);
+            0, calls[i]);
     for (int i = 0; i < 4; i++)
         run(models, sizes[i], 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN,
-            calls[i]);
+            0, calls[i]);
     for (int i = 0; i < 4; i++)
         run(models, sizes[i], 0, HCP_LAYOUT_CONTIGUOUS, HCP_STRATEGY_BEST, 1,
-            HCP_ORDER_GIVEN, calls[i]);
+            HCP_ORDER_GIVEN, 0, calls[i]);
     for (int i = 0; i < 4; i++)
         run(models, sizes[i], 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN,
-            i == 3 ? 3 : calls[i] / 20);
+            0, i == 3 ? 3 : calls[i] / 20);
     for (int i = 0; i < 4; i++)
         run(models, sizes[i], 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN,
-            i == 3 ? 5 : calls[i] / 10);
+            0, i == 3 ? 5 : calls[i] / 10);
     for (int i = 0; i < 4; i++)
-        run(models, sizes[i], 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE,
+        run(models, sizes[i], 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE, 0,
             i == 3 ? 1 : 5);
+    for (int i = 0; i < 3; i++)
+        run(models, sizes[i], 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN,
+            1, 20);
     fixture_free(models);
     return 0;
 }
