@@ -116,6 +116,13 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         file);
     }
     plan.fingerprint = hcp_plan_fingerprint(&plan);
+    if (plan.joint) {
+        ring_plan_free(&plan);
+        return hcp_fail(err, HCP_NO_ANSWER,
+                        "%s splits queries and KV apart, which hcp-ring does not run yet; "
+                        "print a plan without --joint",
+                        file);
+    }
     rc = add_plan(p, &plan, err);
     if (rc)
         ring_plan_free(&plan);

@@ -46,6 +46,23 @@ int64_t hcp_block_area(hcp_mask mask, int64_t q_len, int64_t kv_len, int64_t dia
  * known) being 1; pieces >= 1, 0 <= p <= pieces. */
 int64_t hcp_piece_cut(int64_t len, int64_t tile, int32_t pieces, int32_t p);
 
+/* Part of a block as one call of a kernel: own rows [row, row + rows) against the first
+ * `keys` keys of a piece. causal 0: each row sees all of them; 1: the last row does, each
+ * row before it one less (diag = keys - rows >= 0). */
+typedef struct hcp_call {
+    int64_t row, rows, keys;
+    int32_t causal;
+} hcp_call;
+
+/* The calls of keys [from, to) of a block, where queries and keys are any runs of
+ * positions: {offset, length} with length > 0, in order and apart, n_q and n_kv of them.
+ * Rows and keys are numbered through the runs. What a row sees is a prefix of the keys;
+ * rows that see equally many, or each one more than the row before, are one call; those
+ * that see none are in no call. Visits them in order of their rows. */
+void hcp_piece_calls(hcp_mask mask, const int64_t (*q_runs)[2], int64_t n_q,
+                     const int64_t (*kv_runs)[2], int64_t n_kv, int64_t from, int64_t to,
+                     void (*visit)(void *ctx, const hcp_call *call), void *ctx);
+
 /* Floating-point operations of a forward pass over that area:
  * 4 * area * heads * head_dim * batch (two products, two operations each). */
 double hcp_attention_flops(int64_t area, int64_t batch, int64_t heads, int64_t head_dim);

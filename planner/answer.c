@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/joint.h"
 
 /* ---- what is outside the measured lengths ---- */
 
@@ -34,6 +34,11 @@ static void note(struct gap *gap, int causal, int64_t q_len, int64_t kv_len)
     gap->kv_most = kv_len > gap->kv_most ? kv_len : gap->kv_most;
 }
 
+static void note_joint(void *ctx, int causal, int64_t q_len, int64_t kv_len)
+{
+    note(ctx, causal, q_len, kv_len);
+}
+
 static void note_call(void *ctx, int64_t q_len, int64_t kv_len)
 {
     note(ctx, 0, q_len, kv_len);
@@ -57,7 +62,8 @@ const char *answer_lengths(int causal, int64_t q_len, int64_t kv_len, int longer
     return out;
 }
 
-hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *text,
+hcp_status answer_outside(const struct problem *p, struct scratch *s,
+                          const int64_t *tokens, const int64_t *kv, char *text,
                           size_t text_size)
 {
     struct gap gap = {.p = p};
@@ -65,11 +71,17 @@ hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *
     int64_t q_min, q_max, kv_min, kv_max;
     char lengths[64], run[224];
 
+    if (kv)
+        joint_lay_out(p, s, tokens, kv);
     for (size_t r = 0; r < p->n; r++) {
         if (tokens[r] == 0)
             continue;
         gap.rank = r;
         gap.model = problem_model(p, r);
+        for (size_t i = 0; kv && i < p->n; i++)
+            joint_each_call(p, s, r, i, kv, note_joint, &gap);
+        if (kv)
+            continue;
         note(&gap, p->causal, tokens[r], tokens[r]);
         for (size_t i = 0; i < p->n; i++)
             if (i != r && tokens[i] > 0)
@@ -115,6 +127,11 @@ static void add_error(struct errors *e, int causal, int64_t q_len, int64_t kv_le
     e->above += ms * hi;
 }
 
+static void add_joint_error(void *ctx, int causal, int64_t q_len, int64_t kv_len)
+{
+    add_error(ctx, causal, q_len, kv_len);
+}
+
 static void add_call_error(void *ctx, int64_t q_len, int64_t kv_len)
 {
     add_error(ctx, 0, q_len, kv_len);
@@ -123,15 +140,22 @@ static void add_call_error(void *ctx, int64_t q_len, int64_t kv_len)
 /* Mean error bar of the critical rank's blocks, by time; waiting is other ranks' blocks
  * and is taken to err as much. Blocks of neighbours with equal shares are weighed
  * together. */
-static void fill_interval(const struct problem *p, const int64_t *tokens, size_t c,
-                          hcp_plan *plan)
+static void fill_interval(const struct problem *p, struct scratch *s,
+                          const struct answer *a, size_t c, hcp_plan *plan)
 {
     struct errors e = {problem_model(p, c), 1, 0, 0, 0};
+    const int64_t *tokens = a->tokens;
 
     if (p->linear) /* as given: in the time, without an error bar */
         e.ms = layer_ms(p, c, tokens[c]);
-    add_error(&e, p->causal, tokens[c], tokens[c]);
-    for (size_t side = 0; side < 2; side++) {
+    if (a->kv) {
+        joint_lay_out(p, s, tokens, a->kv);
+        for (size_t r = 0; r < p->n; r++)
+            joint_each_call(p, s, c, r, a->kv, add_joint_error, &e);
+    } else {
+        add_error(&e, p->causal, tokens[c], tokens[c]);
+    }
+    for (size_t side = a->kv ? 2 : 0; side < 2; side++) {
         size_t from = side == 0 ? 0 : c + 1, to = side == 0 ? c : p->n;
 
         for (size_t r = from; r < to;) {
@@ -174,8 +198,8 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
         out->linear_before_ms = layer_before_ms(p, r, tokens[r]);
         out->linear_after_ms = layer_after_ms(p, r, tokens[r]);
         out->tokens = out->kv_tokens = tokens[r];
-        out->first_segment = (int64_t)first;
-        out->n_segments = s->areas[r]; /* counts, see caller */
+        out->first_segment = out->first_kv_segment = (int64_t)first;
+        out->n_segments = out->n_kv_segments = s->areas[r]; /* counts, see caller */
         first += (size_t)out->n_segments;
         out->predicted_ms = s->plan_fin[r];
         /* The sum in another order than the recurrence's: the last bits may differ. */
@@ -183,6 +207,23 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
             s->plan_busy[r] < s->plan_fin[r] ? s->plan_busy[r] : s->plan_fin[r];
         if (s->plan_fin[r] > s->plan_fin[plan->critical_rank])
             plan->critical_rank = (int32_t)r;
+    }
+}
+
+/* KV of its own: its segments come behind those of the queries. */
+static void fill_kv(const struct problem *p, struct scratch *s, const int64_t *kv,
+                    hcp_plan *plan)
+{
+    int64_t *counts = s->areas;
+    size_t first = plan->n_segments;
+
+    plan->n_segments += cost_segments(p->layout, p->stripes, p->n, kv, p->seq_len,
+                                      plan->segments + first, counts);
+    for (size_t r = 0; r < p->n; r++) {
+        plan->ranks[r].kv_tokens = kv[r];
+        plan->ranks[r].first_kv_segment = (int64_t)first;
+        plan->ranks[r].n_kv_segments = counts[r];
+        first += (size_t)counts[r];
     }
 }
 
@@ -230,7 +271,7 @@ static hcp_decision decision(const hcp_plan *plan)
     if (plan->even_ms <= plan->interval_hi_ms)
         return HCP_DECISION_EVEN;
     for (size_t r = 0; r < plan->n_ranks; r++)
-        dropped |= plan->ranks[r].tokens == 0;
+        dropped |= plan->ranks[r].tokens == 0 && plan->ranks[r].kv_tokens == 0;
     return dropped ? HCP_DECISION_DROP : HCP_DECISION_SPLIT;
 }
 
@@ -254,7 +295,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     struct score score = a->score;
 
     if (score.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate)
-        return answer_outside(p, tokens, text, text_size);
+        return answer_outside(p, s, tokens, a->kv, text, text_size);
     plan->n_ranks = p->n;
     plan->shape = p->ring->shape;
     memcpy(plan->provider, p->ring->provider, sizeof plan->provider);
@@ -277,23 +318,30 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->n_segments = cost_segments(p->layout, p->stripes, p->n, tokens, p->seq_len,
                                      plan->segments, s->areas);
     fill_ranks(p, s, tokens, plan);
+    if (a->kv)
+        fill_kv(p, s, a->kv, plan);
     cost_areas(p, tokens, s->areas);
-    if (has_finish(p) || p->linear)
+    if (has_finish(p) && a->kv)
+        joint_kernels(p, s, tokens, a->kv);
+    else if (has_finish(p) || p->linear)
         eval_kernels(p, s, tokens);
     plan->bound_ms =
         bound(p, s, has_finish(p) || p->linear ? s->busy : s->plan_busy, score.ms);
-    fill_interval(p, tokens, (size_t)plan->critical_rank, plan);
+    fill_interval(p, s, a, (size_t)plan->critical_rank, plan);
 
     plan->even_ms = known(p, a->even);
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
     plan->drop_ms = known(p, a->drop);
+    plan->joint = a->kv != NULL;
+    plan->tied_ms = a->kv ? known(p, a->tied) : NAN;
+    plan->gain_over_tied = plan->tied_ms / plan->makespan_ms;
     plan->decision = decision(plan);
     plan->order = question->order;
     plan->has_links = p->links != NULL;
     plan->given_order_ms = question->order ? a->given_order_ms : NAN;
     plan->any_order_ms = question->order ? a->any_order_ms : NAN;
     if (plan->order || plan->has_links)
-        links_places(p, s, tokens, plan->places);
+        links_places(p, s, tokens, a->kv, plan->places);
     plan->fingerprint = hcp_plan_fingerprint(plan);
     return HCP_STATUS_OK;
 }

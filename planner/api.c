@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/joint.h"
 
 hcp_status plan_fail(char *text, size_t size, hcp_status status, const char *format, ...)
 {
@@ -174,15 +174,19 @@ static hcp_status give(struct problem *p, struct scratch *s, const struct answer
     hcp_plan result = *plan;
     hcp_status status;
 
+    size_t segments = cost_segments(p->layout, p->stripes, p->n, answer->tokens,
+                                    p->seq_len, NULL, s->areas);
+
+    if (answer->kv)
+        segments += cost_segments(p->layout, p->stripes, p->n, answer->kv, p->seq_len,
+                                  NULL, s->areas);
     if (!plan->ranks || !plan->segments || plan->ranks_capacity < p->n ||
-        plan->segments_capacity < cost_segments(p->layout, p->stripes, p->n,
-                                                answer->tokens, p->seq_len, NULL,
-                                                s->areas))
+        plan->segments_capacity < segments)
         return plan_fail(
             text, text_size, HCP_STATUS_SPACE,
             "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
             plan->ranks_capacity, plan->segments_capacity, p->n,
-            hcp_segments_max(p->n, question->layout, p->stripes));
+            hcp_segments_max(p->n, question->layout, p->stripes) * (answer->kv ? 2 : 1));
     status = answer_fill(p, s, answer, question, text, text_size, &result);
     if (status == HCP_STATUS_OK)
         *plan = result;
@@ -209,6 +213,8 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
     if (!status)
         status = links_check(question, ring->n, text, text_size);
     if (!status)
+        status = joint_check(question, ring, text, text_size);
+    if (!status)
         status = check_space(ring, workspace, workspace_bytes, text, text_size);
     if (!status && (question->order || question->n_links > 0) && !plan->places)
         status = plan_fail(text, text_size, HCP_STATUS_SPACE,
@@ -231,6 +237,7 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
         .other = {.alpha_us = question->link_alpha_us, .gbps = question->link_gbps}};
     p->links = question->n_links > 0 ? links : NULL;
     p->any_subset = p->links || question->order;
+    p->joint = question->joint != 0;
     problem_set_caps(p, s);
     return HCP_STATUS_OK;
 }
@@ -285,6 +292,7 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
     struct problem p;
     struct links links;
     struct answer answer;
+    const int64_t *kept; /* what caps are about */
     hcp_question given;
     hcp_status status;
     size_t r;
@@ -301,18 +309,28 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "rank %zu has %lld tokens, which does not add up to %lld", r,
                          (long long)tokens[r], (long long)p.seq_len);
+    kept = question->kv_tokens ? question->kv_tokens : tokens;
+    r = bad_tokens(kept, p.n, p.seq_len);
+    if (r < p.n)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "rank %zu keeps the KV of %lld tokens, which does not add up to "
+                         "%lld",
+                         r, (long long)kept[r], (long long)p.seq_len);
     for (r = 0; r < p.n; r++)
-        if (tokens[r] > p.cap[r])
+        if (kept[r] > p.cap[r])
             return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
-                             "rank %zu has %lld tokens, more than its memory cap of "
+                             "rank %zu has %lld tokens%s, more than its memory cap of "
                              "%lld; give it fewer or raise the cap",
-                             r, (long long)tokens[r], (long long)p.cap[r]);
+                             r, (long long)kept[r], kept == tokens ? "" : "' KV",
+                             (long long)p.cap[r]);
     problem_set_layout(&p, question->layout);
     given = *question;
     given.strategy = HCP_STRATEGY_GIVEN;
     given.order = HCP_ORDER_GIVEN;
     strategy_speeds(&p, &s);
     strategy_given(&p, &s, tokens, &answer);
+    if (question->kv_tokens)
+        joint_given(&p, &s, tokens, question->kv_tokens, &answer);
     return give(&p, &s, &answer, &given, text, text_size, plan);
 }
 
@@ -345,7 +363,7 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
     struct problem p;
     struct links links;
     hcp_status status;
-    int64_t *tokens, sum = 0;
+    int64_t *tokens, *kv, sum = 0, kv_sum = 0;
     size_t m = 0;
 
     if (!ring || !plan || !steps || !n_steps || plan->size < sizeof *plan ||
@@ -376,24 +394,39 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         p.links = plan->has_links ? &links : NULL;
     }
     tokens = s.tokens[TOK_PLAN];
+    kv = s.tokens[TOK_JOINT_PLAN_KV];
     for (size_t r = 0; r < ring->n; r++) {
         tokens[r] = plan->ranks[r].tokens;
-        if (tokens[r] < 0 || tokens[r] > HCP_PLAN_MAX_LEN)
+        kv[r] = plan->joint ? plan->ranks[r].kv_tokens : tokens[r];
+        if (tokens[r] < 0 || tokens[r] > HCP_PLAN_MAX_LEN || kv[r] < 0 ||
+            kv[r] > HCP_PLAN_MAX_LEN)
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                             "rank %zu has %lld tokens", r, (long long)tokens[r]);
+                             "rank %zu has %lld tokens, and %lld tokens' KV", r,
+                             (long long)tokens[r], (long long)kv[r]);
         sum += tokens[r];
-        m += tokens[r] > 0;
+        kv_sum += kv[r];
+        m += tokens[r] > 0 || kv[r] > 0;
     }
-    if (sum != plan->seq_len || m == 0)
+    if (sum != plan->seq_len || kv_sum != plan->seq_len || m == 0)
+        return plan_fail(
+            text, text_size, HCP_STATUS_INVALID, "tokens add up to %lld, not to %lld",
+            (long long)(sum != plan->seq_len ? sum : kv_sum), (long long)plan->seq_len);
+    if (plan->joint && (ring->linear || ring->n > JOINT_MAX_RANKS ||
+                        hcp_segments_max(ring->n, plan->layout, plan->stripes) >
+                            joint_runs_room(ring->n)))
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "tokens add up to %lld, not to %lld", (long long)sum,
-                         (long long)plan->seq_len);
+                         "more ranks or stripes than joint plans have, or linear work");
     if (steps_capacity < m * m)
         return plan_fail(text, text_size, HCP_STATUS_SPACE,
                          "array of %zu steps, %zu needed", steps_capacity, m * m);
-    eval_split(&p, &s, tokens, HUGE_MS, steps);
-    if (!extrapolate && eval_source(&p, &s, tokens) == HCP_FROM_EXTRAPOLATED)
-        return answer_outside(&p, tokens, text, text_size);
+    if (plan->joint)
+        joint_eval(&p, &s, tokens, kv, HUGE_MS, steps);
+    else
+        eval_split(&p, &s, tokens, HUGE_MS, steps);
+    if (!extrapolate &&
+        (plan->joint ? joint_source(&p, &s, tokens, kv) : eval_source(&p, &s, tokens)) ==
+            HCP_FROM_EXTRAPOLATED)
+        return answer_outside(&p, &s, tokens, plan->joint ? kv : NULL, text, text_size);
     for (size_t i = 0; i < m * m; i++) {
         steps[i].rank = s.act.rank[steps[i].rank];
         steps[i].block_of = s.act.rank[steps[i].block_of];

@@ -76,7 +76,7 @@ static void print_verdict(const hcp_plan *plan, double even_ms)
     size_t dropped = 0;
 
     for (size_t r = 0; r < plan->n_ranks; r++)
-        dropped += plan->ranks[r].tokens == 0;
+        dropped += plan->ranks[r].tokens == 0 && plan->ranks[r].kv_tokens == 0;
     printf("\n%s mask, %lld tokens, %s kernel, tile %lld; best: ",
            plan->causal ? "causal" : "full", (long long)plan->seq_len, plan->provider,
            (long long)plan->tile);
@@ -88,6 +88,8 @@ static void print_verdict(const hcp_plan *plan, double even_ms)
         printf("split");
     if (plan->decision != HCP_DECISION_EVEN && even_ms > 0)
         printf(", %.2f times faster than even", even_ms / plan->makespan_ms);
+    if (plan->gain_over_tied > 0)
+        printf(", queries and KV split apart, which gains %.4gx", plan->gain_over_tied);
     putchar('\n');
 }
 

@@ -181,6 +181,8 @@ static json_t *rank_json(const hcp_plan *plan, const hcp_step *all, size_t n,
         json_object_set_new(object, "linear_after_ms",
                             hcp_json_real(plan_after_ms(rank)));
     }
+    if (plan->joint)
+        json_object_set_new(object, "kv_tokens", json_integer(rank->kv_tokens));
     json_object_set_new(object, "busy_ms", hcp_json_real(busy));
     json_object_set_new(object, "wait_ms", hcp_json_real(wait));
     json_object_set_new(object, "fin_ms", hcp_json_real(fin));
@@ -288,6 +290,8 @@ static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
            plan->buffers == 1 ? "" : "s");
     if (plan->sub_blocks > 1)
         printf(", blocks in %d pieces", (int)plan->sub_blocks);
+    if (plan->joint)
+        printf(", queries and KV split apart");
     plan_print_link(plan, stdout);
     puts(plan->barrier ? ", a barrier after every step" : "");
     return rc;
@@ -302,7 +306,7 @@ static int simulate(const struct args *args, struct session *s, struct hcp_err *
     int rc;
 
     for (size_t r = 0; r < plan->n_ranks; r++)
-        m += plan->ranks[r].tokens > 0;
+        m += plan->ranks[r].tokens > 0 || plan->ranks[r].kv_tokens > 0;
     steps = calloc(m * m, sizeof *steps);
     if (!steps)
         return hcp_fail(err, HCP_FAILED, "out of memory");
@@ -327,11 +331,11 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
     if (args->plan.ranks)
         return hcp_fail(err, HCP_USAGE, "--plan has its own ranks; leave --ranks out");
     if (args->plan.shape.seq_len || args->plan.shape.layout[0] || args->strategy ||
-        args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER))
+        args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER | PLAN_GIVEN_JOINT))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
                         "--tile, --stripes, --max-tokens, --linear-us, --model, --links, "
-                        "--reorder and --fix-order out");
+                        "--reorder, --fix-order and --joint out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;

@@ -4,13 +4,15 @@
 #include "planner/commands.h"
 #include "planner/options.h"
 
-enum { OPT_STRATEGY = 0x4000, OPT_TOKENS };
+enum { OPT_STRATEGY = 0x4000, OPT_TOKENS, OPT_KV_TOKENS };
 
 static const struct argp_option options[] = {
     {"strategy", OPT_STRATEGY, "NAME", 0,
      "even, nominal, proportional, lut, poly or best (best)", 0},
     {"tokens", OPT_TOKENS, "N,N,...", 0,
      "Predict this split, tokens by rank, instead of making one", 0},
+    {"kv-tokens", OPT_KV_TOKENS, "N,N,...", 0,
+     "With --tokens, which are queries then: tokens whose KV each rank keeps", 0},
     {0},
 };
 
@@ -30,9 +32,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_TOKENS:
         args->tokens = arg;
         return 0;
+    case OPT_KV_TOKENS:
+        args->kv_tokens = arg;
+        return 0;
     case ARGP_KEY_END:
         if (args->tokens && args->given & PLAN_GIVEN_STRATEGY)
             argp_error(state, "--tokens is a split already; leave --strategy out");
+        if (args->tokens && args->given & PLAN_GIVEN_JOINT)
+            argp_error(state, "--tokens is a split already; leave --joint out and say "
+                              "where KV is with --kv-tokens");
+        if (args->kv_tokens && !args->tokens)
+            argp_error(state, "--kv-tokens belongs to --tokens: whose queries each rank "
+                              "has");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

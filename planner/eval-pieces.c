@@ -3,8 +3,8 @@
 
 /* Pieces of a block are of few different lengths, and so are blocks: most calls have been
  * asked for before. */
-static struct cached_call *find_call(struct scratch *s, int32_t id, int64_t q_len,
-                                     int64_t kv_len)
+struct cached_call *eval_find_call(struct scratch *s, int32_t id, int64_t q_len,
+                                   int64_t kv_len)
 {
     uint64_t h = ((uint64_t)q_len * UINT64_C(0x9E3779B97F4A7C15)) ^
                  ((uint64_t)kv_len * 64 + (uint64_t)id);
@@ -24,12 +24,19 @@ struct piece_sum {
 static void add_call(void *ctx, int64_t q_len, int64_t kv_len)
 {
     struct piece_sum *sum = ctx;
-    struct cached_call *call = find_call(sum->s, sum->id, q_len, kv_len);
+    struct cached_call *call = eval_find_call(sum->s, sum->id, q_len, kv_len);
 
     if (call->id != sum->id || call->q_len != q_len || call->kv_len != kv_len)
         *call = (struct cached_call){q_len, kv_len, sum->id,
                                      cost_call(sum->p, sum->model, q_len, kv_len, NULL)};
     sum->ms += call->ms;
+}
+
+void eval_ready_calls(struct scratch *s)
+{
+    for (int32_t c = 0; !s->calls_ready && c < s->n_calls; c++)
+        s->calls[c].id = -1;
+    s->calls_ready = 1;
 }
 
 int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double **ms,
@@ -48,11 +55,7 @@ int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double 
     if (e->n > 0 && !act->direct && !e->into && e->mine == act->cls[i] &&
         e->theirs == act->cls[j] && e->earlier == (j < i))
         return e->n;
-    if (!e->s->calls_ready) {
-        for (int32_t c = 0; c < e->s->n_calls; c++)
-            e->s->calls[c].id = -1;
-        e->s->calls_ready = 1;
-    }
+    eval_ready_calls(e->s);
     e->mine = act->cls[i];
     e->theirs = act->cls[j];
     e->earlier = j < i;

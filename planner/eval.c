@@ -527,7 +527,7 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
     int32_t hops[3], starts[3] = {1, 1, 1};
     struct link_into into[3];
     double busy[3];
-    struct ring_arrays arrays = {ready, history, step_ms, NULL, NULL};
+    struct ring_arrays arrays = {.ready = ready, .history = history, .step_ms = step_ms};
     struct ring_input in = {.m = m,
                             .cls = cls,
                             .stride = 3,

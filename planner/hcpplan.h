@@ -135,7 +135,8 @@ typedef struct hcp_rank {
     size_t size;
     char device[64];    /* slug, as hcp-profile stores it: "nvidia-h200" */
     char limit[32];     /* "mps:10" "green:24" "cpu:50"; "" = the whole device */
-    int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none */
+    int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none. Where queries
+                           and KV are split apart: never the KV of more tokens */
     /* The rest of a layer, in us: a token, and fixed. Before its ring a rank computes what
      * its own Q, K and V come from (it neither sends nor receives before that is done),
      * after its last block the output projection and MLP. A rank without tokens has
@@ -193,6 +194,12 @@ typedef struct hcp_question {
         *shared_gbps; /* [n_shared] speed of what links share: of k links of the
                          ring that carry blocks over it each has a k-th at most */
     size_t n_shared;  /* 4 a rank at most */
+    int32_t joint; /* 1: hcp_plan_split() with BEST, LUT or POLY gives each rank its
+                      queries and its KV apart, caps being those of its KV; up to 256
+                      ranks without linear work. Default 0: a rank keeps the KV of its
+                      queries' tokens */
+    const int64_t *kv_tokens; /* hcp_plan_evaluate(): [n] tokens whose KV each rank keeps,
+                                 which add up to seq_len; default NULL: as the queries */
 } hcp_question;
 
 /* A run of consecutive tokens. */
@@ -206,9 +213,10 @@ typedef struct hcp_plan_rank {
     char device[64], limit[32];
     char model[8];                     /* the model that predicted: "lut" "poly" */
     int64_t max_tokens;                /* cap, 0 = none */
-    int64_t tokens;                    /* queries held; 0: the rank is not in the ring */
-    int64_t kv_tokens;                 /* keys it sends round, exact: equal to tokens */
-    int64_t first_segment, n_segments; /* its part of hcp_plan.segments */
+    int64_t tokens;                    /* queries held; 0, and no KV: not in the ring */
+    int64_t kv_tokens;                 /* keys it sends round, exact: equal to tokens
+                                          unless the plan is joint */
+    int64_t first_segment, n_segments; /* its queries' part of hcp_plan.segments */
     double predicted_ms;               /* when it has finished its last block, and its
                                           linear work after that */
     double compute_ms; /* its blocks, finish passes and linear work included;
@@ -216,6 +224,8 @@ typedef struct hcp_plan_rank {
     double linear_before_us, linear_before_fixed_us; /* as in hcp_rank */
     double linear_after_us, linear_after_fixed_us;
     double linear_before_ms, linear_after_ms; /* of its tokens */
+    int64_t first_kv_segment, n_kv_segments; /* its KV's part of hcp_plan.segments: that of
+                                                its queries unless the plan is joint */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -233,7 +243,8 @@ typedef struct hcp_plan {
     hcp_plan_rank *ranks;
     size_t ranks_capacity; /* at least the number of ranks */
     hcp_segment *segments;
-    size_t segments_capacity; /* at least hcp_segments_max() */
+    size_t segments_capacity; /* at least hcp_segments_max(), twice that for a joint
+                                 plan: queries' first, then KV's */
 
     size_t n_ranks, n_segments;
     hcp_shape shape;
@@ -276,13 +287,18 @@ typedef struct hcp_plan {
     double given_order_ms; /* the fastest found in the caller's order and in any; NaN:
                               none, */
     double any_order_ms;   /* or order is GIVEN. given / any: what reordering gains */
+    int32_t joint;         /* 1: kv_tokens and KV segments are the ranks' own */
+    double tied_ms; /* joint: what the question without it gets, in the same order; of a
+                       plan that hcp_plan_evaluate() fills the same queries with their own
+                       KV. NaN: not joint, over a cap, or outside the hull */
+    double gain_over_tied; /* tied_ms / makespan_ms */
 } hcp_plan;
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
- * k-th active rank before i. A block that rank never receives (nothing in it is
- * visible here or later) has ready_ms = NaN. Linear work is no step: step 0 starts when
- * that before the ring is done, and a rank ends when that after it follows its last step
- * (with a barrier: everybody's last step). */
+ * k-th active rank (with queries or KV) before i. A block that rank never receives
+ * (nothing in it is visible here or later) has ready_ms = NaN. Linear work is no step:
+ * step 0 starts when that before the ring is done, and a rank ends when that after it
+ * follows its last step (with a barrier: everybody's last step). */
 typedef struct hcp_step {
     int32_t rank, step, block_of; /* block_of: rank whose KV it is */
     double ready_ms;              /* the whole block, its last piece, is here */
@@ -372,8 +388,10 @@ HCP_API hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *ques
 /* The plan of a split of the caller's own: the numbers that hcp_plan_split() gives with
  * its splits, for tokens[n] of the ring's n ranks, which add up to seq_len. No share
  * exceeds its rank's cap (HCP_STATUS_INFEASIBLE names the rank); shares need not be
- * multiples of the tile, and ranks may have none. The question's layout is not AUTO; its
- * strategy is not looked at: the plan's is GIVEN. Allocates nothing, takes no lock. */
+ * multiples of the tile, and ranks may have none. With the question's kv_tokens the plan
+ * is joint: tokens are queries, and kv_tokens stay under the caps. The question's layout
+ * is not AUTO; its strategy is not looked at: the plan's is GIVEN. Allocates nothing,
+ * takes no lock. */
 HCP_API hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
                                      const int64_t *tokens, void *workspace,
                                      size_t workspace_bytes, char *text, size_t text_size,
@@ -391,8 +409,8 @@ HCP_API hcp_status hcp_layout_segments(hcp_layout layout, int32_t stripes, size_
                                        int64_t *counts);
 
 /* Replays a plan on a ring of the same ranks, step by step. steps has room for
- * m * m entries, m being the number of ranks with tokens (capacity is checked); they
- * come ordered by rank, then step. *n_steps = m * m. Blocks outside the measured
+ * m * m entries, m being the number of ranks with queries or KV (capacity is checked);
+ * they come ordered by rank, then step. *n_steps = m * m. Blocks outside the measured
  * lengths: HCP_STATUS_OUTSIDE, unless extrapolate is 1. */
 HCP_API hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
                                      int32_t extrapolate, void *workspace,
@@ -423,8 +441,8 @@ HCP_API hcp_status hcp_plan_json_counts(const char *json, size_t length, char *t
                                         size_t *n_segments);
 /* Reads a plan: strict JSON, unknown members skipped, required ones (schema, seq_len,
  * mask, layout, ranks with device, tokens and segments) present, tokens adding up and
- * segments equal to what layout and tokens say; otherwise HCP_STATUS_FORMAT. A plan
- * without sub_blocks has 1. The
+ * segments (of queries and, in a joint plan, of KV) equal to what layout and tokens say;
+ * otherwise HCP_STATUS_FORMAT. A plan without sub_blocks has 1. The
  * fingerprint is taken from the text; compare it with hcp_plan_fingerprint() to see
  * whether somebody has edited the file. */
 HCP_API hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,

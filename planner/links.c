@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/joint.h"
 
 /* Links between pairs of ranks. Which pairs the ring uses follows from the order of the
  * ranks with tokens, and which of those carry anything from how far blocks travel. All
@@ -226,7 +226,7 @@ void links_into_small(const struct problem *p, int m, const int32_t *rank,
 }
 
 void links_places(const struct problem *p, struct scratch *s, const int64_t *tokens,
-                  hcp_place *places)
+                  const int64_t *kv, hcp_place *places)
 {
     int32_t *rank = s->act.rank, m = 0;
     int64_t *len = s->act.len;
@@ -235,14 +235,17 @@ void links_places(const struct problem *p, struct scratch *s, const int64_t *tok
     for (size_t r = 0; r < p->n; r++) {
         memset(&places[r], 0, sizeof places[r]);
         places[r].rank = p->order ? p->order[r] : (int32_t)r;
-        if (tokens[r] == 0)
+        if (tokens[r] == 0 && (!kv || kv[r] == 0))
             continue;
         rank[m] = (int32_t)r;
         len[m++] = tokens[r];
     }
     if (!p->links)
         return;
-    cost_hops(p, m, len, s->hops);
+    if (kv)
+        joint_lay_out(p, s, tokens, kv);
+    else
+        cost_hops(p, m, len, s->hops);
     memset(s->sharers, 0, p->links->n_shared * sizeof *s->sharers);
     share(p, m, rank, s->hops, s->sharers, 1);
     for (int32_t a = 0; m > 1 && a < m; a++)

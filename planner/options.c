@@ -23,7 +23,8 @@ enum {
     OPT_MODEL,
     OPT_HIDDEN,
     OPT_FFN,
-    OPT_MLP
+    OPT_MLP,
+    OPT_JOINT
 };
 
 static const struct argp_option common_options[] = {
@@ -63,6 +64,7 @@ static const struct argp_option ring_options[] = {
      2},
     {"fix-order", OPT_FIX_ORDER, NULL, 0,
      "Keep the order of --ranks, and say what another would gain", 2},
+    {"joint", OPT_JOINT, NULL, 0, "Split queries and KV apart; caps are those of KV", 2},
     {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
     {"linear-us", OPT_LINEAR, "LIST", 0,
      "Linear work of a layer in us a token: [BEFORE:]AFTER the ring, each US or US+FIXED; "
@@ -222,6 +224,10 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
             argp_error(state, "--reorder and --fix-order: give one, once");
         args->question.order = key == OPT_REORDER ? HCP_ORDER_FREE : HCP_ORDER_FIXED;
         args->given |= PLAN_GIVEN_ORDER;
+        return 0;
+    case OPT_JOINT:
+        args->question.joint = 1;
+        args->given |= PLAN_GIVEN_JOINT;
         return 0;
     case OPT_SUB_BLOCKS:
     case OPT_BUFFERS:

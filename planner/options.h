@@ -17,13 +17,15 @@ enum {
     PLAN_GIVEN_SPLIT = 16, /* --tile, --stripes, --max-tokens or --linear-us */
     PLAN_GIVEN_SUB_BLOCKS = 32,
     PLAN_GIVEN_STRATEGY = 64,
-    PLAN_GIVEN_ORDER = 128
+    PLAN_GIVEN_ORDER = 128,
+    PLAN_GIVEN_JOINT = 256
 };
 
 struct plan_args {
     const char *db, *ranks, *provider, *max_tokens;
     const char *link;   /* transport whose measured times count; NULL none */
     const char *tokens; /* split: --tokens, NULL none */
+    const char *kv_tokens; /* split: --kv-tokens, NULL none */
     const char *links;  /* file or transport with a link for each pair; NULL none */
     const char *linear; /* --linear-us, NULL none */
     struct layer_args layer;
@@ -39,8 +41,8 @@ void plan_args_init(struct plan_args *args);
  * plan_args *. */
 extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
- * --link-gbps --links --reorder --fix-order --barrier --linear-us --model --hidden --ffn
- * --mlp; child input: struct plan_args *. */
+ * --link-gbps --links --reorder --fix-order --joint --barrier --linear-us --model --hidden
+ * --ffn --mlp; child input: struct plan_args *. */
 extern const struct argp plan_ring_argp;
 /* Value of --strategy; a usage error ends the program. */
 void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q);
@@ -69,6 +71,7 @@ struct session {
     void *workspace;
     size_t workspace_bytes;
     int64_t *tokens; /* of --tokens; NULL none */
+    int64_t *kv_tokens; /* of --kv-tokens; NULL none */
     hcp_link *links; /* of --links; NULL none */
     double *shared_gbps;
     layer_measured *layer; /* NULL: linear work is given, or none */
@@ -96,7 +99,8 @@ char *plan_json(const hcp_plan *plan);
 int plan_print(const hcp_plan *plan, FILE *out);
 /* ", link 8.2 us + bytes / 155 GB/s" where there is one. */
 void plan_print_link(const hcp_plan *plan, FILE *out);
-/* "4352 1024 ...": tokens by rank, shortened for large groups. */
+/* "4352 1024 ...": tokens by rank, of a joint plan "4352/2048", queries' and KV's;
+ * shortened for large groups. */
 void plan_tokens_text(const hcp_plan *plan, char *out, size_t size);
 /* "nvidia-h200@mps:10" */
 void plan_rank_name(const char *device, const char *limit, char *out, size_t size);

@@ -404,9 +404,10 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
     for (size_t r = 0; r < p->n; r++)
         s->place_best[r] = (int32_t)r;
     q.best_ms = HUGE_MS;
-    p->thorough = 0; /* to compare orders */
+    p->thorough = p->joint = 0; /* to compare orders */
     search_orders(&q, exhaustive);
     p->thorough = 1;
+    p->joint = question->joint != 0;
     for (size_t r = 0; r < p->n; r++)
         changed |= s->place_best[r] != (int32_t)r;
     if (changed) {

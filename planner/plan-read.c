@@ -41,6 +41,9 @@ enum member {
     M_ORDER,
     M_GIVEN_ORDER,
     M_ANY_ORDER,
+    M_JOINT,
+    M_TIED,
+    M_GAIN_TIED,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
@@ -50,7 +53,8 @@ static const char *const member_names[M_COUNT] = {
     "decision",    "provider",   "dtype",          "batch",          "heads",
     "kv_heads",    "head_dim",   "tile",           "stripes",        "critical_rank",
     "exact",       "buffers",    "barrier",        "link_alpha_us",  "link_gbps",
-    "models_hash", "sub_blocks", "order",          "given_order_ms", "any_order_ms"};
+    "models_hash", "sub_blocks", "order",          "given_order_ms", "any_order_ms",
+    "joint",       "tied_ms",    "gain_over_tied"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -74,6 +78,7 @@ enum rank_member {
     R_AFTER_FIXED_US,
     R_BEFORE_MS,
     R_AFTER_MS,
+    R_KV_SEGMENTS,
     R_COUNT
 };
 static const char *const rank_names[R_COUNT] = {
@@ -98,12 +103,15 @@ static const char *const rank_names[R_COUNT] = {
     "linear_after_us",
     "linear_after_fixed_us",
     "linear_before_ms",
-    "linear_after_ms"};
+    "linear_after_ms",
+    "kv_segments"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
     uint64_t seen, rank_seen;
     size_t n_ranks, n_segments;
+    size_t n_kv_lists; /* ranks with kv_segments */
+    int kv; /* the segment to come is one of KV */
     double interval[2];
     int n_interval;
     int64_t pair[2];
@@ -248,7 +256,10 @@ static int read_segment(struct json_in *in, void *ctx)
         plan->segments[r->n_segments] = (hcp_segment){r->pair[0], r->pair[1]};
     }
     r->n_segments++;
-    r->rank->n_segments++;
+    if (r->kv)
+        r->rank->n_kv_segments++;
+    else
+        r->rank->n_segments++;
     return 0;
 }
 
@@ -309,6 +320,8 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
     case R_AFTER_MS:
         return jin_double(in, &rank->linear_after_ms);
     default:
+        r->kv = id == R_KV_SEGMENTS;
+        *(r->kv ? &rank->first_kv_segment : &rank->first_segment) = (int64_t)r->n_segments;
         return jin_array(in, read_segment, r);
     }
 }
@@ -340,13 +353,17 @@ static int read_rank(struct json_in *in, void *ctx)
     r->rank_seen = 0;
     memset(&r->place, 0, sizeof r->place);
     r->place.rank = (int32_t)r->n_ranks;
-    rank.first_segment = (int64_t)r->n_segments;
     if (jin_object(in, read_rank_member, r))
         return -1;
     if ((r->rank_seen & needed) != needed)
         return jin_fail(in, "a rank lacks device, limit, tokens or segments");
     if (!(r->rank_seen >> R_KV_TOKENS & 1))
         rank.kv_tokens = rank.tokens;
+    if (!(r->rank_seen >> R_KV_SEGMENTS & 1)) {
+        rank.first_kv_segment = rank.first_segment;
+        rank.n_kv_segments = rank.n_segments;
+    }
+    r->n_kv_lists += (r->rank_seen >> R_KV_SEGMENTS & 1) != 0;
     if (!(r->place.link.gbps > 0))
         r->place.link.gbps = 0;
     r->plan->has_links |= (r->rank_seen >> R_LINK_GBPS & 1) != 0;
@@ -434,6 +451,10 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &plan->given_order_ms);
     case M_ANY_ORDER:
         return jin_double(in, &plan->any_order_ms);
+    case M_TIED:
+        return jin_double(in, &plan->tied_ms);
+    case M_GAIN_TIED:
+        return jin_double(in, &plan->gain_over_tied);
     case M_GAIN:
         return jin_double(in, &plan->gain_over_even);
     case M_ALPHA:
@@ -472,6 +493,8 @@ static int read_known(struct json_in *in, struct reading *r, int id)
         return read_bool(in, &plan->exact);
     case M_BARRIER:
         return read_bool(in, &plan->barrier);
+    case M_JOINT:
+        return read_bool(in, &plan->joint);
     default:
         return read_numbers(in, r, id);
     }
@@ -490,57 +513,6 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
     return jin_within(in, key, read_known(in, r, id));
 }
 
-/* Tokens add up, and the segments are those the layout gives these tokens. */
-static int consistent(struct json_in *in, const struct reading *r)
-{
-    const hcp_plan *plan = r->plan;
-    struct {
-        int64_t front, back;
-    } at = {0, plan->seq_len};
-    int64_t sum = 0;
-
-    for (size_t i = 0; i < r->n_ranks; i++) {
-        int64_t len = plan->ranks[i].tokens, pieces = 1;
-
-        sum += len;
-        if (plan->ranks[i].kv_tokens != len)
-            return jin_fail(in, "kv_tokens differ from tokens");
-        if (plan->layout == HCP_LAYOUT_ZIGZAG)
-            pieces = 2;
-        else if (plan->layout == HCP_LAYOUT_STRIPED)
-            pieces = plan->stripes;
-        if (plan->ranks[i].n_segments != (len < pieces ? len : pieces))
-            return jin_fail(in, "wrong number of segments for layout and tokens");
-    }
-    if (sum != plan->seq_len)
-        return jin_fail(in, "tokens do not add up to seq_len");
-    /* Stripe by stripe (one for the others), rank by rank, in order of position. */
-    for (int32_t t = 0; t < (plan->layout == HCP_LAYOUT_STRIPED ? plan->stripes : 1);
-         t++) {
-        for (size_t i = 0; i < r->n_ranks; i++) {
-            const hcp_plan_rank *rank = &plan->ranks[i];
-            const hcp_segment *segment = plan->segments + rank->first_segment;
-            int64_t len = rank->tokens;
-
-            if (t >= rank->n_segments)
-                continue;
-            if (plan->layout == HCP_LAYOUT_ZIGZAG) {
-                at.back -= len / 2;
-                if (len > 1 &&
-                    (segment[1].offset != at.back || segment[1].length != len / 2))
-                    return jin_fail(in, "segments do not match layout and tokens");
-                len -= len / 2;
-            } else if (plan->layout == HCP_LAYOUT_STRIPED) {
-                len = len / plan->stripes + (t < len % plan->stripes);
-            }
-            if (segment[t].offset != at.front || segment[t].length != len)
-                return jin_fail(in, "segments do not match layout and tokens");
-            at.front += len;
-        }
-    }
-    return 0;
-}
-
 static int read_plan(struct json_in *in, struct reading *r)
 {
     const uint64_t needed =
@@ -557,6 +529,16 @@ static int read_plan(struct json_in *in, struct reading *r)
     if (r->n_interval == 1)
         return jin_fail(in, "an interval has two numbers");
     return 0;
+}
+
+static int consistent(struct json_in *in, const struct reading *r)
+{
+    const char *why =
+        r->n_kv_lists != (r->plan->joint ? r->n_ranks : 0)
+            ? "kv_segments of some ranks, or without joint"
+            : plan_inconsistent(r->plan, r->n_ranks);
+
+    return why ? jin_fail(in, why) : 0;
 }
 
 hcp_status hcp_plan_json_counts(const char *json, size_t length, char *text,
@@ -599,6 +581,7 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.makespan_ms = result.bound_ms = result.even_ms = result.drop_ms = NAN;
     result.gain_over_even = NAN;
     result.given_order_ms = result.any_order_ms = NAN;
+    result.tied_ms = result.gain_over_tied = NAN;
     result.places = plan->places;
     r.plan = &result;
     r.interval[0] = r.interval[1] = NAN;

@@ -100,6 +100,21 @@ static int has_linear(const hcp_plan_rank *rank)
            rank->linear_after_us > 0 || rank->linear_after_fixed_us > 0;
 }
 
+static void put_segments(struct json_out *out, const char *name,
+                         const hcp_segment *segment, int64_t n)
+{
+    put_name(out, name);
+    put(out, "[");
+    for (int64_t i = 0; i < n; i++) {
+        put(out, i ? ",[" : "[");
+        put_int(out, segment[i].offset);
+        put(out, ",");
+        put_int(out, segment[i].length);
+        put(out, "]");
+    }
+    put(out, "]");
+}
+
 static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
 {
     const hcp_plan_rank *rank = &plan->ranks[r];
@@ -109,20 +124,12 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
     name_string(out, "device", rank->device, sizeof rank->device);
     name_string(out, "limit", rank->limit, sizeof rank->limit);
     name_int(out, "tokens", rank->tokens);
-    put_name(out, "segments");
-    put(out, "[");
-    for (int64_t i = 0; i < rank->n_segments; i++) {
-        const hcp_segment *segment = &plan->segments[rank->first_segment + i];
-
-        put(out, i ? ",[" : "[");
-        put_int(out, segment->offset);
-        put(out, ",");
-        put_int(out, segment->length);
-        put(out, "]");
-    }
-    put(out, "]");
+    put_segments(out, "segments", plan->segments + rank->first_segment, rank->n_segments);
     name_double(out, "predicted_ms", rank->predicted_ms);
     name_int(out, "kv_tokens", rank->kv_tokens);
+    if (plan->joint)
+        put_segments(out, "kv_segments", plan->segments + rank->first_kv_segment,
+                     rank->n_kv_segments);
     name_double(out, "compute_ms", rank->compute_ms);
     name_double(out, "wait_ms", rank->predicted_ms - rank->compute_ms);
     name_double(out, "share", (double)rank->tokens / (double)plan->seq_len);
@@ -165,7 +172,7 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     put(out, "[");
     for (size_t r = 0; r < plan->n_ranks; r++) {
         put_rank(out, plan, r);
-        dropped += plan->ranks[r].tokens == 0;
+        dropped += plan->ranks[r].tokens == 0 && plan->ranks[r].kv_tokens == 0;
     }
     put(out, "]");
     name_double(out, "makespan_ms", plan->makespan_ms);
@@ -210,6 +217,12 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
         name_double(out, "given_order_ms", plan->given_order_ms);
         name_double(out, "any_order_ms", plan->any_order_ms);
         name_double(out, "reorder_gain", plan->given_order_ms / plan->any_order_ms);
+    }
+    if (plan->joint) {
+        put_name(out, "joint");
+        put(out, "true");
+        name_double(out, "tied_ms", plan->tied_ms);
+        name_double(out, "gain_over_tied", plan->gain_over_tied);
     }
     put(out, "}");
 }
@@ -256,6 +269,14 @@ static void hash_text(uint64_t *h, const char *text, size_t max)
         hash_u64(h, (unsigned char)text[i]);
 }
 
+static void hash_segments(uint64_t *h, const hcp_segment *segment, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        hash_u64(h, (uint64_t)segment[i].offset);
+        hash_u64(h, (uint64_t)segment[i].length);
+    }
+}
+
 uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -300,10 +321,8 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_double(&h, rank->linear_after_fixed_us);
         }
     }
-    for (size_t i = 0; i < plan->n_segments; i++) {
-        hash_u64(&h, (uint64_t)plan->segments[i].offset);
-        hash_u64(&h, (uint64_t)plan->segments[i].length);
-    }
+    if (!plan->joint)
+        hash_segments(&h, plan->segments, (int64_t)plan->n_segments);
     hash_double(&h, plan->makespan_ms);
     if (plan->order || plan->has_links) {
         hash_u64(&h, (uint64_t)plan->order);
@@ -318,6 +337,14 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_double(&h, link->transfer_slowdown);
             hash_double(&h, link->overhead_us);
         }
+    }
+    for (size_t r = 0; plan->joint && r < plan->n_ranks; r++) {
+        const hcp_plan_rank *rank = &plan->ranks[r];
+
+        hash_u64(&h, (uint64_t)rank->kv_tokens);
+        hash_u64(&h, (uint64_t)rank->n_kv_segments);
+        hash_segments(&h, plan->segments + rank->first_segment, rank->n_segments);
+        hash_segments(&h, plan->segments + rank->first_kv_segment, rank->n_kv_segments);
     }
     return h;
 }

@@ -9,8 +9,10 @@
  *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
- *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c
- *   cost.c        block times, areas, segments      layer-cost.c  linear work about it
+ *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c,
+ *   cost.c        block times, areas, segments      plan-check.c
+ *   layer-cost.c  linear work around the ring
+ *   joint*.c      queries and KV split apart (joint.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -27,6 +29,7 @@
 #define MAX_SUB_BLOCKS 64
 #define MEMO_CLASSES 512 /* at most, a multiple of 64 */
 #define MEMO_WORDS (MEMO_CLASSES / 64)
+#define JOINT_MAX_RANKS 256
 
 struct stored_model {
     hcp_model *model;
@@ -87,6 +90,7 @@ struct problem {
     const struct links *links; /* NULL: all of alpha_ms and token_ms */
     int any_subset;            /* try leaving out ranks that are not the slowest */
     int thorough; /* small groups: look at moves between all pairs of ranks */
+    int joint;    /* split queries and KV apart */
 };
 
 /* Links between ranks: the question's, or (places) those of a plan. */
@@ -216,6 +220,7 @@ struct ring_arrays {
     double *step_ms; /* [m] */
     double *arrival; /* [m][MAX_SUB_BLOCKS], for pieces alone */
     double *tile;    /* [2 RING_ROWS][ring_pitch(RING_TILE)], for more ranks than that */
+    int32_t *came, *buffer; /* [m], for joint splits alone */
 };
 
 /* Times of FULL calls asked for lately, finish pass included: a direct-mapped table. */
@@ -234,7 +239,20 @@ enum {              /* who uses which of the tokens arrays */
        TOK_PLAN,    /* strategies: the answer */
        TOK_KEPT,    /* strategies: the answer of the layouts before */
        TOK_UNKNOWN, /* strategies: best of those that need unmeasured lengths */
+       TOK_JOINT_Q, /* joint: queries of the split under trial, */
+       TOK_JOINT_KV,
+       TOK_JOINT_HERE_Q, /* of the best of a layout, */
+       TOK_JOINT_HERE_KV,
+       TOK_JOINT_PLAN_Q, /* of the answer */
+       TOK_JOINT_PLAN_KV,
        TOK_COUNT
+};
+
+/* Joint splits (joint.h): runs of tokens of all ranks, by rank first[] and counts[]. */
+struct joint_scratch {
+    hcp_segment *q_runs, *kv_runs; /* [joint_runs_room(n)] */
+    int64_t *q_first, *q_counts, *kv_first, *kv_counts; /* [n] */
+    int64_t *room, *q_kept, *kv_kept, *q_free;          /* [n] */
 };
 
 struct scratch {
@@ -263,6 +281,7 @@ struct scratch {
     struct hcp_ring view; /* the ring in another order, its ranks in bound [n] */
     struct bound_rank *bound;
     int32_t *place, *place_best, *place_here, *place_trial, *kind_of; /* [n] */
+    struct joint_scratch joint;
 };
 
 /* api.c: text helper; returns status. */
@@ -274,7 +293,8 @@ hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int ex
                       void *workspace, size_t workspace_bytes, char *text,
                       size_t text_size, hcp_plan *plan);
 
-/* scratch.c */
+/* scratch.c; joint.c: runs of joint splits of n ranks, 0 beyond JOINT_MAX_RANKS. */
+size_t joint_runs_room(size_t n);
 size_t scratch_bytes(size_t n);
 void scratch_carve(struct scratch *s, void *workspace, size_t n);
 
@@ -386,6 +406,11 @@ struct eval_pieces {
 };
 int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double **ms,
                           const double **send_ms);
+/* The calls of pieces asked for lately: forgets them unless s->calls_ready; the place of
+ * one, which may be another's. */
+void eval_ready_calls(struct scratch *s);
+struct cached_call *eval_find_call(struct scratch *s, int32_t id, int64_t q_len,
+                                   int64_t kv_len);
 /* Up to three ranks with whole blocks, without the memo. */
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len);
@@ -404,9 +429,10 @@ void links_into(const struct problem *p, struct scratch *s);
 /* The same for up to three ranks, into[3]. */
 void links_into_small(const struct problem *p, int m, const int32_t *rank,
                       const int32_t *hops, struct link_into *into);
-/* The places of a plan: rank, and link to the next rank with tokens. */
+/* The places of a plan: rank, and link to the next rank with tokens (kv: or with KV; NULL
+ * where KV goes with the tokens). */
 void links_places(const struct problem *p, struct scratch *s, const int64_t *tokens,
-                  hcp_place *places);
+                  const int64_t *kv, hcp_place *places);
 
 /* order.c: s->view, caps and speeds for the ranks of `ring` in this order (position ->
  * index), which is copied to s->place; p then asks about that. */
@@ -468,6 +494,8 @@ struct answer {
     struct score even, drop; /* fastest even split and drop set in the layouts allowed */
     int exact;
     double given_order_ms, any_order_ms; /* order_decide */
+    const int64_t *kv; /* tokens whose KV each rank keeps; NULL: with the queries */
+    struct score tied; /* with kv: that of the answer where KV goes with the queries */
 };
 /* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into
  * s->whole, s->peak and s->slow_order; once a question. */
@@ -504,13 +532,19 @@ const char *bind_run_options(const char *limit, const hcp_shape *shape,
  * or (shorter than what is measured) these very ones. Returns out. */
 const char *answer_lengths(int causal, int64_t q_len, int64_t kv_len, int longer,
                            char out[64]);
-/* HCP_STATUS_OUTSIDE and which lengths are missing. */
-hcp_status answer_outside(const struct problem *p, const int64_t *tokens, char *text,
+/* HCP_STATUS_OUTSIDE and which lengths are missing; kv: of a joint split,
+ * else NULL. */
+hcp_status answer_outside(const struct problem *p, struct scratch *s,
+                          const int64_t *tokens, const int64_t *kv, char *text,
                           size_t text_size);
 /* Everything beside the split. */
 hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct answer *a,
                        const hcp_question *question, char *text, size_t text_size,
                        hcp_plan *plan);
+
+/* plan-check.c: why a plan's tokens do not add up, or its segments are not those its
+ * layout gives them, of queries and of KV; NULL: all is well. */
+const char *plan_inconsistent(const hcp_plan *plan, size_t n_ranks);
 
 /* json.c: a strict JSON reader over a string. Its names are not those of jansson, which a
  * static link would mix up. The reading functions return 0, or -1 with

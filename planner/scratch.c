@@ -109,6 +109,18 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->place_here, n);
     CARVE(s->place_trial, n);
     CARVE(s->kind_of, n);
+    CARVE(s->ring.came, n);
+    CARVE(s->ring.buffer, n);
+    CARVE(s->joint.q_runs, joint_runs_room(n));
+    CARVE(s->joint.kv_runs, joint_runs_room(n));
+    CARVE(s->joint.q_first, n);
+    CARVE(s->joint.q_counts, n);
+    CARVE(s->joint.kv_first, n);
+    CARVE(s->joint.kv_counts, n);
+    CARVE(s->joint.room, n);
+    CARVE(s->joint.q_kept, n);
+    CARVE(s->joint.kv_kept, n);
+    CARVE(s->joint.q_free, n);
 }
 
 /* Bytes for n ranks, whatever the alignment of the caller's memory. */

@@ -66,38 +66,50 @@ static int read_ranks(const struct plan_args *args, hcp_rank **out, size_t *n,
     return HCP_OK;
 }
 
-/* --tokens, and the sequence length they make. */
-static int read_tokens(struct plan_args *args, size_t n, struct session *s,
-                       struct hcp_err *err)
+/* The list of --tokens or --kv-tokens; *sum is what it adds up to. */
+static int read_list(const char *option, const char *list, size_t n, int64_t **out,
+                     int64_t *sum, struct hcp_err *err)
 {
-    hcp_question *q = &args->question;
-    int64_t sum = 0;
+    int64_t *tokens = *out = calloc(n, sizeof *tokens);
     size_t r = 0;
 
-    s->tokens = calloc(n, sizeof *s->tokens);
-    if (!s->tokens)
+    *sum = 0;
+    if (!tokens)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    for (const char *p = args->tokens;; p++) {
+    for (const char *p = list;; p++) {
         struct hcp_err why = {0};
         size_t len = strcspn(p, ",");
         char item[64];
 
         if (r == n)
-            return hcp_fail(err, HCP_USAGE, "--tokens lists more than %zu ranks", n);
+            return hcp_fail(err, HCP_USAGE, "%s lists more than %zu ranks", option, n);
         if (len >= sizeof item)
-            return hcp_fail(err, HCP_USAGE, "--tokens entry '%.40s...' is too long", p);
+            return hcp_fail(err, HCP_USAGE, "%s entry '%.40s...' is too long", option, p);
         memcpy(item, p, len);
         item[len] = 0;
-        if (hcp_parse_len(item, 0, &s->tokens[r], &why))
-            return hcp_fail(err, HCP_USAGE, "--tokens: %s", why.text);
-        sum += s->tokens[r++];
+        if (hcp_parse_len(item, 0, &tokens[r], &why))
+            return hcp_fail(err, HCP_USAGE, "%s: %s", option, why.text);
+        *sum += tokens[r++];
         p += len;
         if (!*p)
             break;
     }
     if (r != n)
-        return hcp_fail(err, HCP_USAGE, "--tokens lists %zu ranks, --ranks has %zu", r,
+        return hcp_fail(err, HCP_USAGE, "%s lists %zu ranks, --ranks has %zu", option, r,
                         n);
+    return HCP_OK;
+}
+
+/* --tokens, and the sequence length they make; --kv-tokens. */
+static int read_tokens(struct plan_args *args, size_t n, struct session *s,
+                       struct hcp_err *err)
+{
+    hcp_question *q = &args->question;
+    int64_t sum, kv_sum;
+    int rc = read_list("--tokens", args->tokens, n, &s->tokens, &sum, err);
+
+    if (rc)
+        return rc;
     if (sum == 0)
         return hcp_fail(err, HCP_USAGE,
                         "--tokens gives no rank a token; they add up to the sequence");
@@ -106,6 +118,17 @@ static int read_tokens(struct plan_args *args, size_t n, struct session *s,
                         "--tokens add up to %lld, --seq-len is %lld; leave one out or "
                         "make them agree",
                         (long long)sum, (long long)q->seq_len);
+    if (args->kv_tokens) {
+        rc = read_list("--kv-tokens", args->kv_tokens, n, &s->kv_tokens, &kv_sum, err);
+        if (rc)
+            return rc;
+        if (kv_sum != sum)
+            return hcp_fail(err, HCP_USAGE,
+                            "--kv-tokens add up to %lld, --tokens to %lld; both are the "
+                            "whole sequence",
+                            (long long)kv_sum, (long long)sum);
+        q->kv_tokens = s->kv_tokens;
+    }
     q->seq_len = sum;
     if (q->layout == HCP_LAYOUT_AUTO)
         q->layout = q->causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
@@ -370,7 +393,7 @@ static int ask_measured(const struct plan_args *args, struct session *s, size_t 
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err)
 {
     size_t n = hcp_ring_size(s->ring);
-    size_t m = hcp_segments_max(n, args->question.layout, args->question.stripes);
+    size_t m = 2 * hcp_segments_max(n, args->question.layout, args->question.stripes);
     hcp_status status;
 
     if (args->question.seq_len == 0)
@@ -407,6 +430,7 @@ void session_close(struct session *s)
     free(s->tokens);
     free(s->ranks);
     layer_measured_free(s->layer);
+    free(s->kv_tokens);
     hcp_ring_free(s->ring);
     hcp_models_free(s->models);
     memset(s, 0, sizeof *s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/joint.h"
 
 /* A split under trial goes into TOK_OTHER (by rule) or TOK_CUR (by the solver); the
  * fastest of all so far is in TOK_PLAN. */
@@ -548,6 +548,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
         memcpy(s->plan_busy, s->busy, p->n * sizeof *s->busy);
     }
     c.answer.score.source = eval_source(p, s, c.answer.tokens);
+    joint_decide(p, s, question, &c.answer);
     *out = c.answer;
     return HCP_STATUS_OK;
 }

@@ -27,9 +27,13 @@ void plan_tokens_text(const hcp_plan *plan, char *out, size_t size)
     size_t at = 0, shown = plan->n_ranks <= 8 ? plan->n_ranks : 6;
 
     out[0] = 0;
-    for (size_t r = 0; r < shown && at < size; r++)
+    for (size_t r = 0; r < shown && at < size; r++) {
         at += (size_t)snprintf(out + at, size - at, "%s%lld", r ? " " : "",
                                (long long)plan->ranks[r].tokens);
+        if (plan->joint && at < size)
+            at += (size_t)snprintf(out + at, size - at, "/%lld",
+                                   (long long)plan->ranks[r].kv_tokens);
+    }
     if (shown < plan->n_ranks && at < size)
         snprintf(out + at, size - at, " ... (%zu ranks)", plan->n_ranks);
 }
@@ -59,11 +63,9 @@ int plan_has_linear(const hcp_plan *plan)
 }
 
 /* "0+30016 35520+30016": offset and length; long lists are cut. */
-static void segments_text(const hcp_plan *plan, const hcp_plan_rank *rank, char *out,
-                          size_t size)
+static void segments_text(const hcp_segment *segment, int64_t n, char *out, size_t size)
 {
-    const hcp_segment *segment = plan->segments + rank->first_segment;
-    int64_t shown = rank->n_segments <= 3 ? rank->n_segments : 2;
+    int64_t shown = n <= 3 ? n : 2;
     size_t at = 0;
 
     out[0] = 0;
@@ -71,8 +73,8 @@ static void segments_text(const hcp_plan *plan, const hcp_plan_rank *rank, char 
         at +=
             (size_t)snprintf(out + at, size - at, "%s%lld+%lld", i ? " " : "",
                              (long long)segment[i].offset, (long long)segment[i].length);
-    if (shown < rank->n_segments)
-        snprintf(out + at, size - at, " ... (%lld)", (long long)rank->n_segments);
+    if (shown < n)
+        snprintf(out + at, size - at, " ... (%lld)", (long long)n);
 }
 
 static void print_known(FILE *out, const char *before, double ms, const char *after)
@@ -124,12 +126,23 @@ static void print_order(const hcp_plan *plan, FILE *out)
     fputc('\n', out);
 }
 
+static void print_joint(const hcp_plan *plan, FILE *out)
+{
+    if (!plan->joint)
+        return;
+    print_known(out, "queries and KV split apart; with KV where its queries are ",
+                plan->tied_ms, "");
+    if (!isnan(plan->gain_over_tied))
+        fprintf(out, " (gain %.4gx)", plan->gain_over_tied);
+    fputc('\n', out);
+}
+
 static void print_summary(const hcp_plan *plan, FILE *out)
 {
     size_t dropped = 0;
 
     for (size_t r = 0; r < plan->n_ranks; r++)
-        dropped += plan->ranks[r].tokens == 0;
+        dropped += plan->ranks[r].tokens == 0 && plan->ranks[r].kv_tokens == 0;
     fprintf(out,
             "\n%s: %.4g ms (%.4g to %.4g), %s layout, %s kernel, tile %lld, %s times%s",
             hcp_strategy_name(plan->strategy), plan->makespan_ms, plan->interval_lo_ms,
@@ -149,6 +162,7 @@ static void print_summary(const hcp_plan *plan, FILE *out)
                 "the gain over an even split is inside the error bar: even is as good\n");
     if (dropped > 0)
         fprintf(out, "%zu of %zu ranks get no tokens\n", dropped, plan->n_ranks);
+    print_joint(plan, out);
     print_order(plan, out);
     fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);
 }
@@ -164,6 +178,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
     hcp_table_column(t, "device", 0);
     hcp_table_column(t, "limit", 0);
     hcp_table_column(t, "tokens", 1);
+    if (plan->joint)
+        hcp_table_column(t, "kv_tokens", 1);
     hcp_table_column(t, "share", 1);
     hcp_table_column(t, "predicted_ms", 1);
     hcp_table_column(t, "wait_ms", 1);
@@ -171,11 +187,12 @@ int plan_print(const hcp_plan *plan, FILE *out)
         hcp_table_column(t, "linear_ms", 1);
     hcp_table_column(t, "model", 0);
     hcp_table_column(t, "segments", 0);
+    if (plan->joint)
+        hcp_table_column(t, "kv_segments", 0);
     for (size_t r = 0; r < plan->n_ranks; r++) {
         const hcp_plan_rank *rank = &plan->ranks[r];
         char segments[160];
 
-        segments_text(plan, rank, segments, sizeof segments);
         hcp_table_row(t);
         hcp_table_cell(t, "%zu", r);
         if (plan->order)
@@ -183,6 +200,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
         hcp_table_cell(t, "%s", rank->device);
         hcp_table_cell(t, "%s", rank->limit[0] ? rank->limit : "whole");
         hcp_table_cell(t, "%lld", (long long)rank->tokens);
+        if (plan->joint)
+            hcp_table_cell(t, "%lld", (long long)rank->kv_tokens);
         hcp_table_cell(t, "%.2f %%",
                        100.0 * (double)rank->tokens / (double)plan->seq_len);
         hcp_table_cell(t, "%.4f", rank->predicted_ms);
@@ -190,6 +209,13 @@ int plan_print(const hcp_plan *plan, FILE *out)
         if (linear)
             hcp_table_cell(t, "%.4f", plan_before_ms(rank) + plan_after_ms(rank));
         hcp_table_cell(t, "%s", rank->model);
+        segments_text(plan->segments + rank->first_segment, rank->n_segments, segments,
+                      sizeof segments);
+        hcp_table_cell(t, "%s", segments);
+        if (!plan->joint)
+            continue;
+        segments_text(plan->segments + rank->first_kv_segment, rank->n_kv_segments,
+                      segments, sizeof segments);
         hcp_table_cell(t, "%s", segments);
     }
     rc = hcp_table_print(t, out);

@@ -2,8 +2,8 @@
  *
  * Latency of hcp_plan_split, and a count of allocations on its path. Models are lookup
  * tables of 10 x 10 cells, two kinds of devices half and half; every call asks for
- * another length. One line a case: ranks, layout, strategy, pieces of a block, order, p50
- * and p99 in us, allocations. Times are the processor's for this thread: a decision waits
+ * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
+ * that queries and KV are split apart), p50 and p99 in us, allocations. Times are the processor's for this thread: a decision waits
  * for nothing, and others on the machine do not count. With --chart: latency and memory
  * against the number of ranks, as planner/latency.md and latency.gp have it.
  */
@@ -77,7 +77,7 @@ struct bench {
     hcp_strategy strategy;
     int32_t sub_blocks;
     hcp_order order;
-    int calls;
+    int calls, joint;
 };
 
 struct result {
@@ -109,6 +109,7 @@ static struct result measure(const hcp_models *models, const struct bench *b)
     question.strategy = b->strategy;
     question.sub_blocks = b->sub_blocks;
     question.order = b->order;
+    question.joint = b->joint;
     question.link_gbps = b->sub_blocks > 1 ? 100 : 0;
     question.extrapolate = 1;
     /* Three calls to warm up, or one where there are few. */
@@ -147,7 +148,7 @@ static int calls_of(size_t n, double us_a_rank)
 }
 
 static void run(const hcp_models *models, int causal, hcp_layout layout,
-                hcp_strategy strategy, int32_t sub_blocks, hcp_order order,
+                hcp_strategy strategy, int32_t sub_blocks, hcp_order order, int joint,
                 double us_a_rank)
 {
     static const size_t sizes[] = {2, 8, 64, 1024, 4096};
@@ -159,14 +160,18 @@ static void run(const hcp_models *models, int causal, hcp_layout layout,
                           strategy,
                           sub_blocks,
                           order,
-                          order ? 1 : calls_of(sizes[i], us_a_rank)};
-        struct result r = measure(models, &b);
+                          order ? 1 : calls_of(sizes[i], us_a_rank),
+                          joint};
+        struct result r;
 
+        if (joint && sizes[i] > 64)
+            break;
+        r = measure(models, &b);
         printf("%5zu ranks  %-6s %-10s %-12s %2d  %-5s  p50 %10.1f us  p99 %10.1f us  "
                "%ld allocations\n",
                b.n, causal ? "causal" : "full", hcp_layout_name(layout),
-               hcp_strategy_name(strategy), (int)sub_blocks, hcp_order_name(order),
-               r.p50_us, r.p99_us, r.allocations);
+               hcp_strategy_name(strategy), (int)sub_blocks,
+               joint ? "joint" : hcp_order_name(order), r.p50_us, r.p99_us, r.allocations);
         fflush(stdout);
     }
 }
@@ -182,7 +187,8 @@ static void chart(const hcp_models *models)
                                HCP_STRATEGY_BEST,
                                1,
                                HCP_ORDER_GIVEN,
-                               calls_of(n, 16)};
+                               calls_of(n, 16),
+                               0};
         struct bench full = zigzag, any = zigzag, pieces = zigzag;
         struct result r[4];
         long counted = 0;
@@ -217,12 +223,13 @@ int main(int argc, char **argv)
         fixture_free(models);
         return 0;
     }
-    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_LUT, 1, HCP_ORDER_GIVEN, 16);
-    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 16);
-    run(models, 0, HCP_LAYOUT_CONTIGUOUS, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 16);
-    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN, 256);
-    run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 64);
-    run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE, 64);
+    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_LUT, 1, HCP_ORDER_GIVEN, 0, 16);
+    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0, 16);
+    run(models, 0, HCP_LAYOUT_CONTIGUOUS, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0, 16);
+    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN, 0, 256);
+    run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0, 64);
+    run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE, 0, 64);
+    run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN, 1, 4096);
     fixture_free(models);
     return 0;
 }

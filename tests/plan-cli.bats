@@ -379,6 +379,71 @@ less_equal() { # A B SLACK
     done
 }
 
+@test "--joint: queries and KV split apart" {
+    hcp-plan split --ranks "$R" --seq-len 64K --link-gbps 4 --sub-blocks 4 --json >tied.json
+    hcp-plan split --ranks "$R" --seq-len 64K --link-gbps 4 --sub-blocks 4 --joint --json >joint.json
+    ! grep -q 'joint\|kv_segments\|tied' tied.json
+    grep -q '"joint":true,"tied_ms":[0-9.]*,"gain_over_tied":1\.' joint.json
+    [ "$(field tied_ms joint.json)" = "$(field makespan_ms tied.json)" ]
+    less_equal "$(field makespan_ms joint.json)" "$(field makespan_ms tied.json)"
+    [ "$(grep -o '"kv_segments":\[\[' joint.json | wc -l)" -eq 2 ]
+    [ "$(field tokens joint.json)" != "$(field kv_tokens joint.json)" ]
+    # The same question, the same plan; a plan file, its steps, and its evaluation.
+    hcp-plan split --ranks "$R" --seq-len 64K --link-gbps 4 --sub-blocks 4 --joint --json | cmp - joint.json
+    hcp-plan simulate --plan joint.json --json >sim.json
+    [ "$(field planned_ms sim.json)" = "$(sed -n 's/.*"makespan_ms": *\([0-9.]*\),.*/\1/p' sim.json)" ]
+    [ "$(grep -c '"kv_tokens"' sim.json)" -ge 1 ]
+    run hcp-plan simulate --plan joint.json
+    [[ "$output" != *changed* ]]
+    [[ "$output" == *"blocks in 4 pieces, queries and KV split apart, link 0 us + bytes / 4 GB/s"* ]]
+    list() { grep -o "\"$1\":[0-9]*" joint.json | cut -d: -f2 | paste -sd,; }
+    hcp-plan split --ranks "$R" --tokens "$(list tokens)" --kv-tokens "$(list kv_tokens)" \
+        --link-gbps 4 --sub-blocks 4 --layout contiguous --json >own.json
+    [ "$(field makespan_ms own.json)" = "$(field makespan_ms joint.json)" ]
+    # Text: a column each, and what it gains.
+    run hcp-plan split --ranks "$R" --seq-len 64K --link-gbps 4 --sub-blocks 4 --joint
+    [[ "$output" == *"KV_TOKENS"*"KV_SEGMENTS"* ]]
+    [[ "$output" == *"queries and KV split apart; with KV where its queries are "*" ms (gain 1."* ]]
+    run --separate-stderr hcp-plan compare --ranks "$R" --seq-len 64K --link-gbps 4 --joint
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"even "*" 32768 32768"*"best "*[0-9]/[0-9]*"queries and KV split apart, which gains 1."* ]]
+}
+
+@test "--joint: caps are those of KV, damaged plans are refused" {
+    hcp-plan split --ranks "$R" --seq-len 64K --mask causal --joint --max-tokens 0=20K --json >capped.json
+    first() { grep -o "\"$1\":[0-9]*" capped.json | head -n 1 | cut -d: -f2; }
+    less_equal "$(first kv_tokens)" 20480
+    less_equal 40000 "$(first tokens)"
+    run hcp-plan split --ranks "$R" --seq-len 64K --joint --max-tokens 30K,20K
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"short by 14336 tokens"* ]]
+    run hcp-plan split --ranks "$R" --tokens 4000,1000 --kv-tokens 2000,3000 --max-tokens 1=900
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"rank 1 has 3000 tokens' KV, more than its memory cap of 900"* ]]
+    for bad in '--kv-tokens 1,2' '--tokens 4K,1K --kv-tokens 4K,2K' '--tokens 4K,1K --kv-tokens 5K' \
+        '--tokens 4K,1K --joint'; do
+        # shellcheck disable=SC2086
+        run hcp-plan split --ranks "$R" $bad
+        echo "$bad: $output"
+        [ "$status" -eq 2 ]
+    done
+    run hcp-plan split --ranks "$R" --tokens 4K,1K --kv-tokens 4K,2K
+    [[ "$output" == *"--kv-tokens add up to 6144, --tokens to 5120"* ]]
+    run hcp-plan split --ranks "257*nvidia-h200@mps:100" --seq-len 64K --joint
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"up to 256 ranks, not for 257"* ]]
+    run hcp-plan simulate --plan capped.json --joint
+    [ "$status" -eq 2 ]
+    for edit in 's/"kv_tokens":/"kv_tokens":1/' 's/"joint":true/"joint":false/' \
+        's/"kv_segments":\[\[0,/"kv_segments":[[1,/' 's/,"kv_segments":\[[][0-9,]*\]//'; do
+        sed "$edit" capped.json >broken.json
+        run hcp-plan simulate --plan broken.json
+        echo "$edit: $output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"not a plan: "* ]]
+    done
+}
+
 @test "--link takes the slowest neighbours' times from the database" {
     command -v sqlite3 || skip "no sqlite3 program"
     run hcp-plan split --ranks "$R" --seq-len 64K --link nccl

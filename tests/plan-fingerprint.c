@@ -43,6 +43,22 @@ static int ask_reordered(const hcp_ring *ring, const hcp_question *plain,
     return 0;
 }
 
+/* The same question with queries and KV split apart. */
+static int ask_joint(const hcp_ring *ring, const hcp_question *plain,
+                     struct fixture_plan *p)
+{
+    hcp_question q = *plain;
+    char text[512];
+
+    q.joint = 1;
+    q.link_gbps = 12;
+    if (fixture_split(ring, &q, p, text, sizeof text) ||
+        hcp_plan_to_json(&p->plan, json, sizeof json, NULL))
+        return 1;
+    printf("%016llx %s\n", (unsigned long long)p->plan.fingerprint, json);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -99,6 +115,8 @@ int main(int argc, char **argv)
                 return 1;
             printf("%016llx %s\n", (unsigned long long)p.plan.fingerprint, json);
             if (i == 4 && ask_reordered(ring, &q, &p, n, &seed))
+                return 1;
+            if (i == 3 && round % 4 == 0 && ask_joint(ring, &q, &p))
                 return 1;
             fixture_plan_free(&p);
             hcp_ring_free(ring);

@@ -20,21 +20,22 @@ static void hold(struct held *h, int64_t at, int64_t length)
     h->length[h->n++] = length;
 }
 
-static struct held held[REFERENCE_RANKS];
+static struct held held[REFERENCE_RANKS];    /* queries */
+static struct held held_kv[REFERENCE_RANKS]; /* and KV, where it is split apart */
 
 /* Positions of m ranks with len[] tokens each. */
-static void lay_out(const hcp_question *q, int m, const int64_t *len)
+static void lay_out(const hcp_question *q, int m, const int64_t *len, struct held *out)
 {
     int64_t front = 0, back = q->seq_len;
 
     for (int i = 0; i < m; i++)
-        held[i].n = 0;
+        out[i].n = 0;
     if (q->layout == HCP_LAYOUT_STRIPED) {
         for (int32_t t = 0; t < q->stripes; t++)
             for (int i = 0; i < m; i++) {
                 int64_t length = len[i] / q->stripes + (t < len[i] % q->stripes);
 
-                hold(&held[i], front, length);
+                hold(&out[i], front, length);
                 front += length;
             }
         return;
@@ -42,10 +43,10 @@ static void lay_out(const hcp_question *q, int m, const int64_t *len)
     for (int i = 0; i < m; i++) {
         int64_t second = q->layout == HCP_LAYOUT_ZIGZAG ? len[i] / 2 : 0;
 
-        hold(&held[i], front, len[i] - second);
+        hold(&out[i], front, len[i] - second);
         front += len[i] - second;
         back -= second;
-        hold(&held[i], back, second);
+        hold(&out[i], back, second);
     }
 }
 
@@ -94,10 +95,67 @@ static double piece_ms(const hcp_model *model, const hcp_question *q, int i, int
     return ms + merged_ms(model, rows, keys);
 }
 
+/* ---- the same where KV is split apart: row by row ---- */
+
+/* Keys of a rank at positions up to one, and whether the key there is its own. */
+static int64_t keys_up_to(const struct held *kv, int64_t at, int *here)
+{
+    int64_t keys = 0;
+
+    *here = 0;
+    for (int s = 0; s < kv->n; s++) {
+        int64_t up_to = at + 1 - kv->at[s];
+
+        up_to = up_to < kv->length[s] ? up_to : kv->length[s];
+        keys += up_to > 0 ? up_to : 0;
+        *here |= at >= kv->at[s] && at < kv->at[s] + kv->length[s];
+    }
+    return keys;
+}
+
+/* The number of keys that rows of rank i see of keys [from, to) of rank j's, a call for
+ * each run of rows that see equally many, or whose last one is at the row's own place. */
+static double joint_piece_ms(const hcp_model *model, const hcp_question *q, int i, int j,
+                             int64_t from, int64_t to, int64_t *area)
+{
+    int64_t rows = 0, keys = 0;
+    int grows = 0;
+    double ms = 0;
+
+    *area = 0;
+    for (int s = 0; s <= held[i].n; s++) {
+        int64_t length = s < held[i].n ? held[i].length[s] : 1;
+
+        for (int64_t x = 0; x < length; x++) {
+            int64_t see = -1;
+            int own = 0;
+
+            if (s < held[i].n) {
+                see = q->causal ? keys_up_to(&held_kv[j], held[i].at[s] + x, &own) : to;
+                own = own && see > from && see <= to;
+                see = (see > to ? to : see) - from;
+                see = see < 0 ? 0 : see;
+                *area += see;
+            }
+            if (see != keys + own || own != grows) {
+                if (rows > 0 && keys > 0)
+                    ms += hcp_model_block_ms(model, grows, rows, keys, NULL) +
+                          hcp_model_finish_ms(model, i != j, rows);
+                rows = 0;
+            }
+            rows++;
+            keys = see;
+            grows = own;
+        }
+    }
+    return ms;
+}
+
 /* ---- the ring ---- */
 
 static struct block {
     int works, sent; /* rank has work on it; passes it on */
+    int came;        /* it was received */
     int n;           /* pieces that are not empty */
     double t[PIECES], send[PIECES];
     double here[PIECES]; /* when a piece has arrived */
@@ -158,19 +216,33 @@ static void set_block(struct block *b, const hcp_ring *ring, const hcp_model *mo
 {
     int64_t tiles = (len + tile - 1) / tile, from = 0;
 
+    double own_ms = 0;
+
     b->n = 0;
     b->overhead = 0;
-    b->works = i == j;
-    for (int s = 0; s < held[i].n; s++)
-        b->works |= seen_of(q, &held[j], held[i].at[s]) > 0;
+    b->came = 0;
+    if (q->kv_tokens) {
+        int64_t area;
+
+        own_ms = joint_piece_ms(model, q, i, j, 0, len, &area);
+        b->works = area > 0;
+    } else {
+        b->works = i == j;
+        for (int s = 0; s < held[i].n; s++)
+            b->works |= seen_of(q, &held[j], held[i].at[s]) > 0;
+        own_ms = hcp_model_block_ms(model, q->causal, len, len, NULL) +
+                 hcp_model_finish_ms(model, 0, len);
+    }
     for (int64_t p = 1; p <= q->sub_blocks; p++) {
-        int64_t to = tile * (tiles * p / q->sub_blocks);
+        int64_t to = tile * (tiles * p / q->sub_blocks), area;
 
         if (to > len)
             to = len;
         if (to == from)
             continue;
-        b->t[b->n] = i == j ? 0 : piece_ms(model, q, i, j, from, to);
+        b->t[b->n] = i == j         ? 0
+                     : q->kv_tokens ? joint_piece_ms(model, q, i, j, from, to, &area)
+                                    : piece_ms(model, q, i, j, from, to);
         b->send[b->n] = q->link_alpha_us / 1e3;
         if (q->link_gbps > 0)
             b->send[b->n] +=
@@ -179,8 +251,7 @@ static void set_block(struct block *b, const hcp_ring *ring, const hcp_model *mo
         from = to;
     }
     if (i == j) /* computed whole */
-        b->t[0] = hcp_model_block_ms(model, q->causal, len, len, NULL) +
-                  hcp_model_finish_ms(model, 0, len);
+        b->t[0] = own_ms;
 }
 
 static double sum(const double *v, int n)
@@ -228,8 +299,10 @@ static double buffer_free(const hcp_question *q, int m, int i, int k)
 {
     const struct block *was, *there;
     double free_ms;
-    int before = k - q->buffers;
+    int before = k;
 
+    for (int n = 0; n < q->buffers && before > 0;) /* back by so many that came */
+        n += ring_block[i][--before].came;
     if (q->buffers == 0 || before < 1) /* block 0 is the own one: in no buffer */
         return 0;
     was = &ring_block[i][before];
@@ -247,13 +320,18 @@ static void run_step(const hcp_question *q, int m, int i, int k)
     const struct block *there = &ring_block[from][k - 1];
     const struct block *before = &ring_block[i][k - 1];
     struct block *b = &ring_block[i][k];
-    double link, now = before->fin;
+    double link = 0, now = before->fin;
 
     b->fin = now;
     if (!there->sent)
         return;
-    /* Block k - 1 came over it too; the first one waits until this rank takes part. */
-    link = k == 1 ? work_before[i] : before->here[before->n - 1];
+    b->came = 1;
+    /* The last block that came over it, too; the first one waits until this rank takes
+     * part. */
+    link = work_before[i];
+    for (int e = 1; e < k; e++)
+        if (ring_block[i][e].came)
+            link = ring_block[i][e].here[ring_block[i][e].n - 1];
     link = fmax(link, buffer_free(q, m, i, k));
     for (int p = 0; p < b->n; p++) {
         double at_sender = k == 1 ? work_before[from] : there->here[p];
@@ -369,7 +447,7 @@ static void set_links(const hcp_ring *ring, const hcp_question *q, int m, const 
             transfer = block;
             block = beside(factor(link->slowdown), alone[i][k - 1], transfer);
             stretch(before->t, k == 1 ? 1 : before->n, alone[i][k - 1], block);
-            b->overhead = link->overhead_us / 1e3;
+            b->overhead = b->works || !q->kv_tokens ? link->overhead_us / 1e3 : 0;
         }
     }
 }
@@ -377,12 +455,13 @@ static void set_links(const hcp_ring *ring, const hcp_question *q, int m, const 
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *q, const int64_t *tokens)
 {
-    int64_t len[REFERENCE_RANKS], tile = reference_tile(ring, q);
+    int64_t len[REFERENCE_RANKS] = {0}, tile = reference_tile(ring, q);
+    int64_t kv[REFERENCE_RANKS] = {0};
     int rank[REFERENCE_RANKS], m = 0;
     double makespan = 0;
 
     for (size_t r = 0; r < ring->n; r++) {
-        if (tokens[r] == 0)
+        if (tokens[r] == 0 && (!q->kv_tokens || q->kv_tokens[r] == 0))
             continue;
         rank[m] = (int)r;
         work_before[m] = (ring->ranks[r].spec.linear_before_us * (double)tokens[r] +
@@ -391,9 +470,12 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
         work_after[m] = (ring->ranks[r].spec.linear_after_us * (double)tokens[r] +
                          ring->ranks[r].spec.linear_after_fixed_us) /
                         1e3;
+        kv[m] = q->kv_tokens ? q->kv_tokens[r] : tokens[r];
         len[m++] = tokens[r];
     }
-    lay_out(q, m, len);
+    lay_out(q, m, len, held);
+    lay_out(q, m, kv, held_kv);
+    memcpy(len, kv, sizeof len);
     for (int i = 0; i < m; i++)
         for (int k = 0; k < m; k++) {
             int j = (i - k + m) % m;
@@ -406,7 +488,8 @@ double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
         for (int k = 0; k < m; k++) {
             ring_block[i][k].sent = 0;
             for (int h = 1; k + h < m; h++)
-                ring_block[i][k].sent |= ring_block[(i + h) % m][k + h].works;
+                ring_block[i][k].sent |=
+                    ring_block[(i + h) % m][k + h].works && len[(i - k + m) % m] > 0;
         }
     if (q->n_links > 0)
         set_links(ring, q, m, rank, len, tile);
@@ -469,4 +552,65 @@ double reference_best(const hcp_ring *ring, const hcp_question *q, int64_t *toke
         }
     }
     return b.ms;
+}
+
+/* Into the next split of the tiles and the rest, the first being all with rank 0; 0 at
+ * the end. */
+static int next_split(int n, int64_t tile, int64_t rest, int64_t *tokens, int *holder)
+{
+    int i = 0;
+
+    tokens[*holder] -= rest;
+    while (tokens[i] == 0 && i < n - 1)
+        i++;
+    if (i == n - 1) { /* all with the last rank */
+        int64_t all = tokens[i];
+
+        if (rest == 0 || ++*holder == n)
+            return 0;
+        tokens[i] = 0;
+        tokens[0] = all;
+    } else {
+        int64_t left = tokens[i] - tile;
+
+        tokens[i] = 0;
+        tokens[i + 1] += tile;
+        tokens[0] = left;
+    }
+    tokens[*holder] += rest;
+    return 1;
+}
+
+double reference_joint_best(const hcp_ring *ring, const hcp_question *question,
+                            int64_t *tokens, int64_t *kv)
+{
+    hcp_question q = *question;
+    int64_t tile = reference_tile(ring, &q), rest = q.seq_len % tile;
+    int64_t try_q[REFERENCE_RANKS], try_kv[REFERENCE_RANKS] = {q.seq_len};
+    int n = (int)ring->n, kv_holder = 0;
+    double best = -1;
+
+    q.kv_tokens = try_kv;
+    do {
+        int q_holder = 0, fits = 1;
+
+        for (int r = 0; r < n; r++) {
+            int64_t cap = ring->ranks[r].spec.max_tokens;
+
+            fits &= cap == 0 || try_kv[r] <= cap;
+            try_q[r] = r == 0 ? q.seq_len : 0;
+        }
+        if (!fits)
+            continue;
+        do {
+            double ms = reference_makespan(ring, HCP_MODEL_BEST, &q, try_q);
+
+            if (best >= 0 && ms >= best)
+                continue;
+            best = ms;
+            memcpy(tokens, try_q, (size_t)n * sizeof *tokens);
+            memcpy(kv, try_kv, (size_t)n * sizeof *kv);
+        } while (next_split(n, tile, rest, try_q, &q_holder));
+    } while (next_split(n, tile, rest, try_kv, &kv_holder));
+    return best;
 }

@@ -12,7 +12,7 @@
 enum { REFERENCE_RANKS = 64 };
 
 /* Predicted makespan of a split in ms under a question (layout not AUTO), with each
- * rank's model of that kind. */
+ * rank's model of that kind; with the question's kv_tokens of that joint split. */
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *question, const int64_t *tokens);
 
@@ -26,5 +26,10 @@ int64_t reference_tile(const hcp_ring *ring, const hcp_question *question);
  * without tokens included; -1 if there is none. Up to three ranks. */
 double reference_best(const hcp_ring *ring, const hcp_question *question,
                       int64_t *tokens);
+
+/* The best of all joint splits, queries and KV each into whole tiles and one rest, KV
+ * under the ring's caps; -1 if there is none. */
+double reference_joint_best(const hcp_ring *ring, const hcp_question *question,
+                            int64_t *tokens, int64_t *kv);
 
 #endif

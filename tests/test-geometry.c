@@ -185,6 +185,81 @@ static void pieces_cover_the_block(void **state)
     assert_int_equal(hcp_piece_cut(1000, 0, 3, 1), hcp_piece_cut(1000, 1, 3, 1));
 }
 
+/* Runs of up to five tokens at random places. */
+static int64_t random_runs(uint64_t *seed, int64_t (*runs)[2])
+{
+    int64_t n = 0, at = 0;
+
+    for (int i = 0; i < 6; i++) {
+        *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        at += (int64_t)(*seed >> 33) % 6;
+        runs[n][0] = at;
+        runs[n][1] = (int64_t)(*seed >> 43) % 6;
+        at += runs[n][1];
+        n += runs[n][1] > 0;
+    }
+    return n;
+}
+
+struct counted {
+    int64_t keys[64]; /* that each row sees by the calls */
+    int64_t rows_end, n;
+};
+
+static void count_call(void *ctx, const hcp_call *call)
+{
+    struct counted *c = ctx;
+
+    assert_true(call->rows > 0 && call->keys > 0 && call->row >= c->rows_end);
+    assert_true(!call->causal || call->keys >= call->rows);
+    for (int64_t i = 0; i < call->rows; i++)
+        c->keys[call->row + i] = call->keys - (call->causal ? call->rows - 1 - i : 0);
+    c->rows_end = call->row + call->rows;
+    c->n++;
+}
+
+/* Each row is in one call at most and sees what its place says. */
+static void calls_show_rows_their_keys(void **state)
+{
+    uint64_t seed = 1;
+    int64_t q[6][2], kv[6][2], square[1][2] = {{7, 20}};
+    struct counted c;
+
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        int64_t n_q = random_runs(&seed, q), n_kv = random_runs(&seed, kv), all = 0;
+        int64_t row = 0, from, to;
+        hcp_mask mask = round % 4 ? HCP_MASK_CAUSAL : HCP_MASK_FULL;
+
+        for (int64_t s = 0; s < n_kv; s++)
+            all += kv[s][1];
+        from = all ? (int64_t)(seed >> 20) % all : 0;
+        to = from + (all > from ? 1 + (int64_t)(seed >> 40) % (all - from) : 0);
+        c = (struct counted){.rows_end = 0};
+        hcp_piece_calls(mask, (const int64_t(*)[2])q, n_q, (const int64_t(*)[2])kv, n_kv,
+                        from, to, count_call, &c);
+        for (int64_t i = 0; i < n_q; i++)
+            for (int64_t x = q[i][0]; x < q[i][0] + q[i][1]; x++, row++) {
+                int64_t key = 0, see = 0;
+
+                for (int64_t s = 0; s < n_kv; s++)
+                    for (int64_t y = kv[s][0]; y < kv[s][0] + kv[s][1]; y++, key++)
+                        see +=
+                            key >= from && key < to && (mask == HCP_MASK_FULL || y <= x);
+                assert_int_equal(c.keys[row], see);
+            }
+    }
+    /* A rank's own tokens are one causal square; the runs of it may lie anywhere. */
+    c = (struct counted){.rows_end = 0};
+    hcp_piece_calls(HCP_MASK_CAUSAL, (const int64_t(*)[2])square, 1,
+                    (const int64_t(*)[2])square, 1, 0, 20, count_call, &c);
+    assert_int_equal(c.n, 1);
+    c = (struct counted){.rows_end = 0};
+    hcp_piece_calls(HCP_MASK_CAUSAL, (const int64_t(*)[2])kv, 2, (const int64_t(*)[2])kv,
+                    2, 0, kv[0][1] + kv[1][1], count_call, &c);
+    assert_int_equal(c.n, 1);
+}
+
 static void flops_count_two_products(void **state)
 {
     (void)state;
@@ -200,6 +275,7 @@ int main(void)
         cmocka_unit_test(longest_blocks_do_not_overflow),
         cmocka_unit_test(areas_add_up),
         cmocka_unit_test(pieces_cover_the_block),
+        cmocka_unit_test(calls_show_rows_their_keys),
         cmocka_unit_test(flops_count_two_products),
     };
     return cmocka_run_group_tests_name("geometry", tests, NULL, NULL);
