@@ -4,7 +4,7 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/solve-search.c planner/solve-exact.c planner/order.c planner/links.c \
 	planner/eval.c planner/ring.c planner/ring-pieces.c planner/eval-pieces.c \
 	planner/cost.c planner/layer-cost.c planner/scratch.c planner/names.c planner/json.c \
-	planner/plan-write.c planner/plan-read.c
+	planner/plan-write.c planner/plan-read.c planner/late.c planner/ring-late.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
 # inside link it.

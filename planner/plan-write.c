@@ -131,6 +131,8 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
         name_int(out, "max_tokens", rank->max_tokens);
     if (plan->order || plan->has_links)
         name_int(out, "given_rank", plan->places[r].rank);
+    if (plan->late_kv)
+        name_int(out, "late_slots", rank->late_slots);
     if (plan->has_links) {
         const hcp_link *link = &plan->places[r].link;
 
@@ -210,6 +212,12 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
         name_double(out, "given_order_ms", plan->given_order_ms);
         name_double(out, "any_order_ms", plan->any_order_ms);
         name_double(out, "reorder_gain", plan->given_order_ms / plan->any_order_ms);
+    }
+    if (plan->late_kv) {
+        put(out, ",\"late_kv\":true");
+        name_double(out, "in_turn_ms", plan->in_turn_ms);
+        name_double(out, "late_bound_ms", plan->late_bound_ms);
+        name_double(out, "late_gain", plan->in_turn_ms / plan->makespan_ms);
     }
     put(out, "}");
 }
@@ -319,5 +327,7 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_double(&h, link->overhead_us);
         }
     }
+    for (size_t r = 0; plan->late_kv && r < plan->n_ranks; r++)
+        hash_u64(&h, (uint64_t)plan->ranks[r].late_slots + 1);
     return h;
 }

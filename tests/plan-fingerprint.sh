@@ -17,7 +17,7 @@ trap 'exit 1' INT TERM
 sources="$top_srcdir/tests/plan-fingerprint.c $top_srcdir/tests/plan-fixture.c"
 for f in models bind api answer strategies round sort solve-search solve-exact eval \
     eval-pieces order links ring ring-pieces cost layer-cost scratch names json \
-    plan-write plan-read; do
+    plan-write plan-read late ring-late; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"

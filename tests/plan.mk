@@ -9,7 +9,8 @@ PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la kernels/libhcpgeometry.
 if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
 	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
-	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer
+	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
+	tests/test-plan-late
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -27,6 +28,9 @@ tests_test_plan_forms_LDADD = $(PLAN_LIBS)
 tests_test_plan_order_SOURCES = tests/test-plan-order.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_order_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_order_LDADD = $(PLAN_LIBS)
+tests_test_plan_late_SOURCES = tests/test-plan-late.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_late_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_late_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
