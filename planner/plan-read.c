@@ -44,6 +44,9 @@ enum member {
     M_JOINT,
     M_TIED,
     M_GAIN_TIED,
+    M_LATE_KV,
+    M_IN_TURN,
+    M_LATE_BOUND,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
@@ -54,7 +57,8 @@ static const char *const member_names[M_COUNT] = {
     "kv_heads",    "head_dim",   "tile",           "stripes",        "critical_rank",
     "exact",       "buffers",    "barrier",        "link_alpha_us",  "link_gbps",
     "models_hash", "sub_blocks", "order",          "given_order_ms", "any_order_ms",
-    "joint",       "tied_ms",    "gain_over_tied"};
+    "joint",       "tied_ms",    "gain_over_tied",
+    "late_kv",     "in_turn_ms", "late_bound_ms"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -79,6 +83,7 @@ enum rank_member {
     R_BEFORE_MS,
     R_AFTER_MS,
     R_KV_SEGMENTS,
+    R_LATE_SLOTS,
     R_COUNT
 };
 static const char *const rank_names[R_COUNT] = {
@@ -104,7 +109,8 @@ static const char *const rank_names[R_COUNT] = {
     "linear_after_fixed_us",
     "linear_before_ms",
     "linear_after_ms",
-    "kv_segments"};
+    "kv_segments",
+    "late_slots"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -297,6 +303,8 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &rank->compute_ms);
     case R_GIVEN_RANK:
         return read_int32(in, 0, HCP_PLAN_MAX_RANKS - 1, &r->place.rank);
+    case R_LATE_SLOTS:
+        return read_int32(in, 0, LATE_RANKS - 1, &rank->late_slots);
     case R_LINK_ALPHA:
         return jin_double(in, &r->place.link.alpha_us);
     case R_LINK_GBPS:
@@ -455,6 +463,10 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &plan->tied_ms);
     case M_GAIN_TIED:
         return jin_double(in, &plan->gain_over_tied);
+    case M_IN_TURN:
+        return jin_double(in, &plan->in_turn_ms);
+    case M_LATE_BOUND:
+        return jin_double(in, &plan->late_bound_ms);
     case M_GAIN:
         return jin_double(in, &plan->gain_over_even);
     case M_ALPHA:
@@ -495,6 +507,8 @@ static int read_known(struct json_in *in, struct reading *r, int id)
         return read_bool(in, &plan->barrier);
     case M_JOINT:
         return read_bool(in, &plan->joint);
+    case M_LATE_KV:
+        return read_bool(in, &plan->late_kv);
     default:
         return read_numbers(in, r, id);
     }
@@ -582,6 +596,7 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.gain_over_even = NAN;
     result.given_order_ms = result.any_order_ms = NAN;
     result.tied_ms = result.gain_over_tied = NAN;
+    result.in_turn_ms = result.late_bound_ms = NAN;
     result.places = plan->places;
     r.plan = &result;
     r.interval[0] = r.interval[1] = NAN;
@@ -607,6 +622,12 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
             text, text_size, HCP_STATUS_FORMAT,
             "not a plan: given_rank comes twice or is none of its ranks, or a "
             "number of a link is out of range");
+    if (late_bad(&result))
+        return plan_fail(
+            text, text_size, HCP_STATUS_FORMAT,
+            "not a plan: late_slots out of range, of more than %d ranks, "
+            "joint, with sub_blocks or with a barrier",
+            LATE_RANKS);
     *plan = result;
     return HCP_STATUS_OK;
 }
