@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Pure C, no MPI: what a rank does, from the plan.
 noinst_LTLIBRARIES += executor/libhcpschedule.la
-executor_libhcpschedule_la_SOURCES = executor/schedule.c executor/schedule.h
+executor_libhcpschedule_la_SOURCES = executor/schedule.c executor/schedule.h \
+	executor/schedule-late.c executor/schedule-late.h
 executor_libhcpschedule_la_LIBADD = kernels/libhcpgeometry.la
 
 if HAVE_MPI

@@ -466,7 +466,7 @@ int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
 
     if (rc)
         return rc;
-    if (p->ring)
+    if (p->ring && !like->late_kv) /* else the best order of KV would be another */
         status = hcp_plan_evaluate(p->ring, &q, tokens, p->workspace, p->workspace_bytes,
                                    err->text, sizeof err->text, out);
     if (status) /* also outside the measured lengths: it can be run all the same */

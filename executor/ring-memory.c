@@ -262,6 +262,7 @@ static int make_steps(ring *r, int32_t n_buffers, struct hcp_err *err)
         if (k == 0) {
             pieces = s->send_pieces;
             transfer->n_pieces = (int32_t)s->n_send_pieces;
+            transfer->after_step = s->own_after;
             block = r->packed ? r->packed : r->own;
         }
         if (!step->receive && !step->send)

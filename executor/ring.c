@@ -37,6 +37,10 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
                       "one buffer cannot pass blocks on in a ring of %d ranks; use "
                       "--buffers 2 or more",
                       (int)r->schedule.m);
+    if (rc == HCP_OK && config->barrier && plan->late_kv)
+        rc = hcp_fail(err, HCP_USAGE,
+                      "a plan with late KV has no steps that all ranks share; leave "
+                      "--barrier out");
     if (rc == HCP_OK)
         rc = ring_memory_open(r, err);
     rc = ring_all_ok(config->comm, rc, err);

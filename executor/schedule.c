@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "executor/schedule.h"
+#include "executor/schedule-late.h"
 #include "kernels/geometry.h"
 
 /* What is needed while a schedule is made. */
@@ -10,6 +11,7 @@ struct maker {
     const hcp_plan *plan;
     int32_t sub_blocks;
     int32_t *active; /* [m] plan ranks with tokens, in ring order */
+    int32_t *turn;   /* [m] whose KV each step has, by number in active */
     int64_t *prefix; /* [segments of the rank] keys of the block at hand that each sees */
     struct ring_schedule *out;
     size_t pieces_room, calls_room, send_room;
@@ -134,13 +136,58 @@ static int sees(const hcp_plan *plan, int32_t i, int32_t j)
 }
 
 /* How many ranks the KV of the j-th of the m ranks travels on: to its last reader. */
-static int32_t hops(const struct maker *k, int32_t j)
+static int32_t hops(const hcp_plan *plan, const int32_t *active, int32_t m, int32_t j)
 {
-    int32_t m = k->out->m, h = m - 1;
+    int32_t h = m - 1;
 
-    while (h > 0 && !sees(k->plan, k->active[(j + h) % m], k->active[j]))
+    while (h > 0 && !sees(plan, active[(j + h) % m], active[j]))
         h--;
     return h;
+}
+
+/* The ranks with tokens into active [n_ranks]; their number. */
+static int32_t find_active(const hcp_plan *plan, int32_t *active)
+{
+    int32_t m = 0;
+
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].tokens > 0)
+            active[m++] = (int32_t)r;
+    return m;
+}
+
+/* How far the KV of each travels, and by how much it is late. */
+static void find_slots(const hcp_plan *plan, const int32_t *active, int32_t m,
+                       int32_t *travels, int32_t *slots)
+{
+    for (int32_t j = 0; j < m; j++) {
+        travels[j] = hops(plan, active, m, j);
+        slots[j] = plan->late_kv ? plan->ranks[active[j]].late_slots : 0;
+    }
+}
+
+/* k->turn and own_after. */
+static int find_turns(struct maker *k, struct hcp_err *err)
+{
+    struct ring_schedule *s = k->out;
+    int32_t *room;
+
+    k->turn = calloc((size_t)s->m, sizeof *k->turn);
+    if (!k->turn)
+        return no_memory(err);
+    if (!k->plan->late_kv) {
+        for (int32_t t = 0; t < s->m; t++)
+            k->turn[t] = (s->index - t + s->m) % s->m;
+        return HCP_OK;
+    }
+    room = calloc(2 * (size_t)s->m, sizeof *room);
+    if (!room)
+        return no_memory(err);
+    find_slots(k->plan, k->active, s->m, room, room + s->m);
+    schedule_turns(s->m, room, room + s->m, s->index, k->turn);
+    s->own_after = schedule_own_after(s->m, room, room + s->m, s->index);
+    free(room);
+    return HCP_OK;
 }
 
 /* prefix[s] = keys of rank `block_of` before own segment s. Both lists are in order, so
@@ -231,13 +278,14 @@ static int make_step(struct maker *k, int32_t t, struct hcp_err *err)
 {
     struct ring_schedule *s = k->out;
     struct ring_step *step = &s->steps[t];
-    int32_t j = (s->index - t + s->m) % s->m, far = hops(k, j);
+    int32_t j = k->turn[t], far = hops(k->plan, k->active, s->m, j);
+    int32_t behind = (s->index - j + s->m) % s->m; /* ranks behind the block's own */
     int rc = HCP_OK;
 
     *step = (struct ring_step){.block_of = k->active[j],
                                .tokens = k->plan->ranks[k->active[j]].tokens,
-                               .receive = t > 0 && t <= far,
-                               .send = t < far,
+                               .receive = t > 0 && behind <= far,
+                               .send = behind < far,
                                .piece = s->n_pieces};
     if (t == 0) {
         rc = add_piece(&s->pieces, &s->n_pieces, &k->pieces_room, 0, s->tokens,
@@ -266,14 +314,15 @@ static int make_steps(struct maker *k, struct hcp_err *err)
     k->active = calloc(plan->n_ranks, sizeof *k->active);
     if (!k->active)
         return no_memory(err);
-    for (int32_t r = 0; r < s->n_ranks; r++) {
-        if (r == s->rank && s->tokens > 0)
-            s->index = s->m;
-        if (plan->ranks[r].tokens > 0)
-            k->active[s->m++] = r;
-    }
+    s->m = find_active(plan, k->active);
+    for (int32_t i = 0; i < s->m; i++)
+        if (k->active[i] == s->rank)
+            s->index = i;
     if (s->index < 0)
         return HCP_OK;
+    rc = find_turns(k, err);
+    if (rc)
+        return rc;
     if (s->m > 1) {
         s->before = k->active[(s->index + s->m - 1) % s->m];
         s->after = k->active[(s->index + 1) % s->m];
@@ -303,6 +352,7 @@ int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
         rc = make_steps(&k, err);
     }
     free(k.active);
+    free(k.turn);
     free(k.prefix);
     if (rc)
         ring_schedule_free(&made);

@@ -4,7 +4,8 @@
  * nothing but the plan. Pure C: no MPI, no device.
  *
  * The m ranks with tokens are the ring, in plan order; block k of rank i is the KV of
- * the k-th of them before i (block 0: its own). A block travels only as far as the last
+ * the k-th of them before i (block 0: its own), or, in a plan with late KV, of the rank
+ * that schedule-late.h says. A block travels only as far as the last
  * rank that has work on it. It travels in `sub_blocks` pieces (hcp_piece_cut() of
  * geometry.h), empty ones left out.
  *
@@ -45,6 +46,8 @@ struct ring_schedule {
     int32_t before, after;  /* plan ranks it receives from and sends to; -1: m < 2 */
     int64_t tokens;
     int64_t max_block;      /* tokens of the largest block received; 0: none */
+    int32_t own_after;      /* step whose block is sent just before the own one; 0: the
+                               own one first. Others are sent in the order of the steps */
     struct ring_step *steps; /* [m]; none when index is -1 */
     struct ring_piece *pieces;
     struct ring_call *calls;

@@ -323,12 +323,23 @@ static int search_group(struct ring_program *p, const size_t *which, size_t n_wh
     return rc;
 }
 
+static int same_order_of_kv(const hcp_plan *a, const hcp_plan *b)
+{
+    if (a->late_kv != b->late_kv || a->n_ranks != b->n_ranks)
+        return 0;
+    for (size_t r = 0; a->late_kv && r < a->n_ranks; r++)
+        if (a->ranks[r].late_slots != b->ranks[r].late_slots)
+            return 0;
+    return 1;
+}
+
 /* Whether equal tokens of both are one measurement. */
 static int same_question(const hcp_plan *a, const hcp_plan *b)
 {
-    return a->seq_len == b->seq_len && a->causal == b->causal && a->layout == b->layout &&
-           a->stripes == b->stripes && a->buffers == b->buffers &&
-           a->sub_blocks == b->sub_blocks && a->barrier == b->barrier &&
+    return same_order_of_kv(a, b) && a->seq_len == b->seq_len && a->causal == b->causal &&
+           a->layout == b->layout && a->stripes == b->stripes &&
+           a->buffers == b->buffers && a->sub_blocks == b->sub_blocks &&
+           a->barrier == b->barrier &&
            (a->sub_blocks == 1 || a->tile == b->tile) && /* where blocks are cut */
            strcmp(a->provider, b->provider) == 0;
 }

@@ -340,6 +340,11 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->has_links = p->links != NULL;
     plan->given_order_ms = question->order ? a->given_order_ms : NAN;
     plan->any_order_ms = question->order ? a->any_order_ms : NAN;
+    plan->late_kv = question->late_kv != 0;
+    plan->in_turn_ms = plan->late_kv ? a->in_turn_ms : NAN;
+    plan->late_bound_ms = plan->late_kv ? a->late_bound_ms : NAN;
+    for (size_t r = 0; r < p->n; r++)
+        plan->ranks[r].late_slots = p->slots ? p->slots[r] : 0;
     if (plan->order || plan->has_links)
         links_places(p, s, tokens, a->kv, plan->places);
     plan->fingerprint = hcp_plan_fingerprint(plan);

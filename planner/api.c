@@ -99,7 +99,7 @@ static hcp_status check_question(const hcp_question *q, char *text, size_t size)
         return plan_fail(text, size, HCP_STATUS_INVALID,
                          "link alpha must be 0..1e9 us and link speed 1e-6..1e9 GB/s (0: "
                          "infinitely fast)");
-    return HCP_STATUS_OK;
+    return q->late_kv ? late_check(q->sub_blocks, q->barrier, text, size) : HCP_STATUS_OK;
 }
 
 /* Everything but the caps. The tile of a group is the largest among its kernels: shares
@@ -210,6 +210,9 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
                          "a ring of phase %s is not planned: it answers "
                          "hcp_block_predict()",
                          ring->shape.phase);
+    if (!status && question->late_kv && ring->n > LATE_RANKS)
+        status = plan_fail(text, text_size, HCP_STATUS_INVALID,
+                           "late KV is for up to %d ranks, not %zu", LATE_RANKS, ring->n);
     if (!status)
         status = links_check(question, ring->n, text, text_size);
     if (!status)
@@ -272,6 +275,8 @@ hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int ex
     status = order_decide(&p, &s, question, exhaustive, text, text_size, &answer);
     if (status)
         return status;
+    if (question->late_kv)
+        late_decide(&p, &s, question, 1, &answer);
     return give(&p, &s, &answer, question, text, text_size, plan);
 }
 
@@ -329,6 +334,8 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
     given.order = HCP_ORDER_GIVEN;
     strategy_speeds(&p, &s);
     strategy_given(&p, &s, tokens, &answer);
+    if (question->late_kv)
+        late_decide(&p, &s, question, 0, &answer);
     if (question->kv_tokens)
         joint_given(&p, &s, tokens, question->kv_tokens, &answer);
     return give(&p, &s, &answer, &given, text, text_size, plan);
@@ -373,7 +380,14 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         plan->sub_blocks < 1 || plan->sub_blocks > MAX_SUB_BLOCKS)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "a ring, a plan of as many ranks and an array are needed");
-    status = check_space(ring, workspace, workspace_bytes, text, text_size);
+    status = plan->late_kv ? late_check(plan->sub_blocks, plan->barrier, text, text_size)
+                           : HCP_STATUS_OK;
+    if (!status && late_bad(plan))
+        status = plan_fail(text, text_size, HCP_STATUS_INVALID,
+                           "late_slots of the plan are not in 0..%d, or of more ranks",
+                           LATE_RANKS - 1);
+    if (!status)
+        status = check_space(ring, workspace, workspace_bytes, text, text_size);
     if (status)
         return status;
     scratch_carve(&s, workspace, ring->n);
@@ -411,18 +425,28 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         return plan_fail(
             text, text_size, HCP_STATUS_INVALID, "tokens add up to %lld, not to %lld",
             (long long)(sum != plan->seq_len ? sum : kv_sum), (long long)plan->seq_len);
-    if (plan->joint && (ring->linear || ring->n > JOINT_MAX_RANKS ||
+    if (plan->joint && (plan->late_kv || ring->linear || ring->n > JOINT_MAX_RANKS ||
                         hcp_segments_max(ring->n, plan->layout, plan->stripes) >
                             joint_runs_room(ring->n)))
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "more ranks or stripes than joint plans have, or linear work");
+                         "more ranks or stripes than joint plans have, linear work or "
+                         "late KV");
     if (steps_capacity < m * m)
         return plan_fail(text, text_size, HCP_STATUS_SPACE,
                          "array of %zu steps, %zu needed", steps_capacity, m * m);
+    if (plan->late_kv) {
+        for (size_t r = 0; r < ring->n; r++)
+            s.slots_plan[r] = plan->ranks[r].late_slots;
+        p.slots = s.slots_plan;
+    }
     if (plan->joint)
         joint_eval(&p, &s, tokens, kv, HUGE_MS, steps);
-    else
-        eval_split(&p, &s, tokens, HUGE_MS, steps);
+    else if (eval_split(&p, &s, tokens, HUGE_MS, steps).ms >= HUGE_MS)
+        return plan_fail(
+            text, text_size, HCP_STATUS_INVALID,
+            "with %d buffers the late KV of this plan never ends: ranks wait "
+            "for each other",
+            (int)plan->buffers);
     if (!extrapolate &&
         (plan->joint ? joint_source(&p, &s, tokens, kv) : eval_source(&p, &s, tokens)) ==
             HCP_FROM_EXTRAPOLATED)

@@ -402,7 +402,16 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
         s->run_end[i] = new_run ? i + 1 : s->run_end[i + 1];
         in.runs += new_run;
     }
-    score.ms = ring_run(&in, &s->ring, s->fin, steps);
+    if (p->slots) {
+        for (int32_t i = 0; i < act->m; i++)
+            s->slots[i] = p->slots[act->rank[i]];
+        in.slots = s->slots;
+        score.ms = ring_run_late(&in, &s->late, s->fin, steps);
+        if (p->late_bound)
+            *p->late_bound = ring_late_bound(&in, &s->late);
+    } else {
+        score.ms = ring_run(&in, &s->ring, s->fin, steps);
+    }
     for (int32_t i = 0; p->links && p->linear && i < act->m; i++)
         s->busy[i] += layer_ms(p, (size_t)act->rank[i], act->len[i]);
     score.none = score.gave_up = 0;

@@ -194,6 +194,10 @@ typedef struct hcp_question {
         *shared_gbps; /* [n_shared] speed of what links share: of k links of the
                          ring that carry blocks over it each has a k-th at most */
     size_t n_shared;  /* 4 a rank at most */
+    int32_t late_kv;  /* 1: KV that would make others wait may travel after that of other
+                         ranks, and ranks receive from the start, also during their linear
+                         work before the ring; up to 64 ranks, whole blocks, no barrier.
+                         Default 0: in turn, a rank's own KV first */
     int32_t joint; /* 1: hcp_plan_split() with BEST, LUT or POLY gives each rank its
                       queries and its KV apart, caps being those of its KV; up to 256
                       ranks without linear work. Default 0: a rank keeps the KV of its
@@ -224,6 +228,8 @@ typedef struct hcp_plan_rank {
     double linear_before_us, linear_before_fixed_us; /* as in hcp_rank */
     double linear_after_us, linear_after_fixed_us;
     double linear_before_ms, linear_after_ms; /* of its tokens */
+    int32_t
+        late_slots; /* of a plan with late_kv: by how much its KV is late (hcp_plan) */
     int64_t first_kv_segment, n_kv_segments; /* its KV's part of hcp_plan.segments: that of
                                                 its queries unless the plan is joint */
 } hcp_plan_rank;
@@ -287,6 +293,14 @@ typedef struct hcp_plan {
     double given_order_ms; /* the fastest found in the caller's order and in any; NaN:
                               none, */
     double any_order_ms;   /* or order is GIVEN. given / any: what reordering gains */
+    int32_t late_kv; /* 1: KV travels by slots. The KV of the j-th rank with tokens is due
+                        in slot h + late_slots on the link from the h-th rank behind it
+                        (h = 0: itself), and a link carries blocks by slot; in one slot
+                        the one with fewer late_slots first, then smaller h. A rank
+                        computes its own block, then others as they come */
+    double in_turn_ms;    /* of late_kv: the fastest found with all KV in turn; that */
+    double late_bound_ms; /* over makespan_ms is the gain. No order is faster than the
+                             bound with these tokens. NaN without late_kv */
     int32_t joint;         /* 1: kv_tokens and KV segments are the ranks' own */
     double tied_ms; /* joint: what the question without it gets, in the same order; of a
                        plan that hcp_plan_evaluate() fills the same queries with their own

@@ -17,6 +17,7 @@ enum {
     OPT_SUB_BLOCKS,
     OPT_LINK,
     OPT_LINKS,
+    OPT_LATE_KV,
     OPT_REORDER,
     OPT_FIX_ORDER,
     OPT_LINEAR,
@@ -64,14 +65,18 @@ static const struct argp_option ring_options[] = {
      2},
     {"fix-order", OPT_FIX_ORDER, NULL, 0,
      "Keep the order of --ranks, and say what another would gain", 2},
+    {"late-kv", OPT_LATE_KV, NULL, 0,
+     "KV that would make others wait may travel after that of other ranks", 2},
     {"joint", OPT_JOINT, NULL, 0, "Split queries and KV apart; caps are those of KV", 2},
     {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
     {"linear-us", OPT_LINEAR, "LIST", 0,
-     "Linear work of a layer in us a token: [BEFORE:]AFTER the ring, each US or US+FIXED; "
+     "Linear work of a layer in us a token: [BEFORE:]AFTER the ring, each US or "
+     "US+FIXED; "
      "for all ranks, by rank, or RANK=...",
      2},
     {"model", OPT_MODEL, "NAME", 0,
-     "Heads of a known model, and its layer's linear work as 'hcp-profile run' measured it",
+     "Heads of a known model, and its layer's linear work as 'hcp-profile run' measured "
+     "it",
      2},
     {"hidden", OPT_HIDDEN, "N", 0, "The same of a layer of this width", 2},
     {"ffn", OPT_FFN, "N", 0, "Inner width of its MLP", 2},
@@ -216,6 +221,10 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_LINKS:
         args->links = arg;
+        args->given |= PLAN_GIVEN_ORDER;
+        return 0;
+    case OPT_LATE_KV:
+        args->question.late_kv = 1;
         args->given |= PLAN_GIVEN_ORDER;
         return 0;
     case OPT_REORDER:

@@ -138,6 +138,8 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
         name_int(out, "max_tokens", rank->max_tokens);
     if (plan->order || plan->has_links)
         name_int(out, "given_rank", plan->places[r].rank);
+    if (plan->late_kv)
+        name_int(out, "late_slots", rank->late_slots);
     if (plan->has_links) {
         const hcp_link *link = &plan->places[r].link;
 
@@ -218,9 +220,14 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
         name_double(out, "any_order_ms", plan->any_order_ms);
         name_double(out, "reorder_gain", plan->given_order_ms / plan->any_order_ms);
     }
+    if (plan->late_kv) {
+        put(out, ",\"late_kv\":true");
+        name_double(out, "in_turn_ms", plan->in_turn_ms);
+        name_double(out, "late_bound_ms", plan->late_bound_ms);
+        name_double(out, "late_gain", plan->in_turn_ms / plan->makespan_ms);
+    }
     if (plan->joint) {
-        put_name(out, "joint");
-        put(out, "true");
+        put(out, ",\"joint\":true");
         name_double(out, "tied_ms", plan->tied_ms);
         name_double(out, "gain_over_tied", plan->gain_over_tied);
     }
@@ -338,6 +345,8 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_double(&h, link->overhead_us);
         }
     }
+    for (size_t r = 0; plan->late_kv && r < plan->n_ranks; r++)
+        hash_u64(&h, (uint64_t)plan->ranks[r].late_slots + 1);
     for (size_t r = 0; plan->joint && r < plan->n_ranks; r++) {
         const hcp_plan_rank *rank = &plan->ranks[r];
 

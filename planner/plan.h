@@ -10,6 +10,7 @@
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c,
+ *   late.c        KV that comes late travels late   ring-late.c   ... in that order
  *   cost.c        block times, areas, segments      plan-check.c
  *   layer-cost.c  linear work around the ring
  *   joint*.c      queries and KV split apart (joint.h)
@@ -30,6 +31,7 @@
 #define MEMO_CLASSES 512 /* at most, a multiple of 64 */
 #define MEMO_WORDS (MEMO_CLASSES / 64)
 #define JOINT_MAX_RANKS 256
+#define LATE_RANKS 64
 
 struct stored_model {
     hcp_model *model;
@@ -91,6 +93,8 @@ struct problem {
     int any_subset;            /* try leaving out ranks that are not the slowest */
     int thorough; /* small groups: look at moves between all pairs of ranks */
     int joint;    /* split queries and KV apart */
+    const int32_t *slots; /* [n] by which each rank's KV is late; NULL: all in turn */
+    double *late_bound;   /* where eval_split() is to leave ring_late_bound(); or NULL */
 };
 
 /* Links between ranks: the question's, or (places) those of a plan. */
@@ -198,6 +202,14 @@ struct ring_input {
     const int32_t *starts;
     const int64_t *len;
     double *busy; /* (the ring's part of it) */
+    const int32_t *slots; /* [m] by which each rank's KV is late: for ring_run_late() */
+};
+
+/* What ring_run_late() needs, for up to LATE_RANKS ranks. */
+struct late_arrays {
+    int32_t *turn, *step;  /* [m][m] */
+    int32_t *count, *next; /* [m] */
+    double *ready, *fin;   /* [m][m] */
 };
 
 enum { RING_TILE = 960, RING_ROWS = MAX_BUFFERS / 2 }; /* ring-wide.c */
@@ -282,6 +294,9 @@ struct scratch {
     struct bound_rank *bound;
     int32_t *place, *place_best, *place_here, *place_trial, *kind_of; /* [n] */
     struct joint_scratch joint;
+    struct late_arrays late;
+    int32_t *slots; /* [m] of the active ranks */
+    int32_t *slots_best, *slots_here, *slots_trial, *slots_plan; /* [n] */
 };
 
 /* api.c: text helper; returns status. */
@@ -372,6 +387,13 @@ double ring_transfer_ms(const struct ring_input *in, int32_t i, int32_t k, doubl
                         double peer_ms);
 double ring_compute_ms(const struct ring_input *in, int32_t i, int32_t k, double own_ms,
                        double peer_ms);
+/* ring-late.c: the same for in->slots; HUGE_MS: with these buffers it stops. */
+double ring_run_late(const struct ring_input *in, const struct late_arrays *a,
+                     double *fin, hcp_step *steps);
+/* What no order of the blocks can beat, whole blocks: every rank computes what it sees
+ * as soon as it can be there with nothing else under way, and the link into it carries
+ * all of that. Interference factors are left out. */
+double ring_late_bound(const struct ring_input *in, const struct late_arrays *a);
 /* Shared by both: the rows of step k, and a step of the report. */
 double *ring_ready(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
 double *ring_fin(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
@@ -445,6 +467,16 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out);
 
+/* late.c: answer with each rank's KV as late as is best, into p->slots; free: the tokens
+ * may change, too. Sets in_turn_ms and late_bound_ms. */
+void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
+                 int free_tokens, struct answer *out);
+
+/* HCP_STATUS_INVALID and why: ways to run a ring in which KV cannot be late. */
+hcp_status late_check(int32_t sub_blocks, int32_t barrier, char *text, size_t text_size);
+/* Whether a plan with late KV is none that could be made. */
+int late_bad(const hcp_plan *plan);
+
 /* round.c: tiles a rank may hold beside the rest (1) or not (0). */
 int64_t round_room(const struct problem *p, size_t r, int with_rest);
 /* Tokens by weight (>= 0; 0 = none unless caps force it), whole tiles and one rest,
@@ -496,6 +528,7 @@ struct answer {
     double given_order_ms, any_order_ms; /* order_decide */
     const int64_t *kv; /* tokens whose KV each rank keeps; NULL: with the queries */
     struct score tied; /* with kv: that of the answer where KV goes with the queries */
+    double in_turn_ms, late_bound_ms;    /* late_decide */
 };
 /* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into
  * s->whole, s->peak and s->slow_order; once a question. */

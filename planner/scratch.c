@@ -36,7 +36,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
 {
     struct memo *memo = &s->memo;
     struct active *act = &s->act;
-    size_t k = (size_t)memo_classes(n);
+    size_t k = (size_t)memo_classes(n), late;
 
     memo->cap = (int32_t)k;
     for (memo->hash_size = 64; memo->hash_size < 2 * memo->cap;)
@@ -121,6 +121,18 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->joint.q_kept, n);
     CARVE(s->joint.kv_kept, n);
     CARVE(s->joint.q_free, n);
+    late = n < LATE_RANKS ? n : LATE_RANKS;
+    CARVE(s->late.turn, late * late);
+    CARVE(s->late.step, late * late);
+    CARVE(s->late.count, late);
+    CARVE(s->late.next, late);
+    CARVE(s->late.ready, late * late);
+    CARVE(s->late.fin, late * late);
+    CARVE(s->slots, n);
+    CARVE(s->slots_best, n);
+    CARVE(s->slots_here, n);
+    CARVE(s->slots_trial, n);
+    CARVE(s->slots_plan, n);
 }
 
 /* Bytes for n ranks, whatever the alignment of the caller's memory. */

@@ -126,6 +126,26 @@ static void print_order(const hcp_plan *plan, FILE *out)
     fputc('\n', out);
 }
 
+/* Ranks that send late by their slots. */
+static void print_late(const hcp_plan *plan, FILE *out)
+{
+    double gain = plan->in_turn_ms / plan->makespan_ms;
+    int late = 0;
+
+    if (!plan->late_kv)
+        return;
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].late_slots > 0)
+            fprintf(out, "%s%zu by %d", late++ ? ", " : "late KV: of rank ", r,
+                    (int)plan->ranks[r].late_slots);
+    if (!late)
+        fputs("late KV: of no rank", out);
+    fprintf(out,
+            "; in turn %.4g ms (gain %.4gx), no order of these blocks is below %.4g "
+            "ms\n",
+            plan->in_turn_ms, gain, plan->late_bound_ms);
+}
+
 static void print_joint(const hcp_plan *plan, FILE *out)
 {
     if (!plan->joint)
@@ -164,6 +184,7 @@ static void print_summary(const hcp_plan *plan, FILE *out)
         fprintf(out, "%zu of %zu ranks get no tokens\n", dropped, plan->n_ranks);
     print_joint(plan, out);
     print_order(plan, out);
+    print_late(plan, out);
     fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);
 }
 

@@ -196,8 +196,8 @@ static int check_pass(const hcp_transport *t, struct hcp_err *err)
 {
     const struct hcp_transfer *a = &t->steps[0].transfer;
     const struct hcp_transfer *b = t->n_steps > 1 ? &t->steps[1].transfer : NULL;
-    if (t->n_steps > 2 || (b && b->send) || (a->send && a->n_pieces != 1) ||
-        (b && b->receive && b->n_pieces != 1))
+    if (t->n_steps > 2 || t->own_after > 0 || (b && b->send) ||
+        (a->send && a->n_pieces != 1) || (b && b->receive && b->n_pieces != 1))
         return hcp_fail(err, HCP_FAILED,
                         "copy transport: a pass is one block each way, in one piece");
     return HCP_OK;

@@ -46,10 +46,17 @@ struct hcp_transport {
     /* The pass: kept from one to the next, so that a pass allocates nothing new. */
     struct transport_step *steps;
     int32_t n_steps, steps_room, n_pieces;
+    int32_t own_after; /* after_step of the own block */
     int32_t done; /* steps reported */
     int in_pass, has_pass;
     atomic_int failed; /* only close may follow */
 };
+
+/* The step that is n-th in the order of sending, n = 0 .. n_steps - 1. */
+static inline int32_t transport_sends(const hcp_transport *t, int32_t n)
+{
+    return n < t->own_after ? n + 1 : n == t->own_after ? 0 : n;
+}
 
 extern const struct transport_ops hcp_transport_mpi_ops;
 extern const struct transport_ops hcp_transport_nccl_ops;

@@ -135,8 +135,8 @@ static int count_messages(struct mpi_transport *m, struct hcp_err *err)
 
 /* The odd bytes are in a piece's first message: lengths that differ show in the first
  * that arrives, or there is a whole message too few or too many. */
-static void list_piece(struct mpi_transport *m, int32_t k, int32_t i, int32_t *at,
-                       char *host)
+static void list_piece(struct mpi_transport *m, int32_t k, int32_t i, int32_t received,
+                       int32_t *at, char *host)
 {
     const struct transport_step *s = &m->base.steps[k];
     const struct hcp_message *piece = &s->transfer.pieces[i];
@@ -151,30 +151,51 @@ static void list_piece(struct mpi_transport *m, int32_t k, int32_t i, int32_t *a
         p->data = (char *)piece->data + offset;
         p->host = m->staged ? host + offset : p->data;
         p->receive_order = s->transfer.receive ? m->n_receives : -1;
+        p->nth_received = received;
         if (s->transfer.receive)
             m->receives[m->n_receives++] = *at;
-        if (s->transfer.send)
-            m->sends[m->n_sends++] = *at;
     }
     m->last[s->first + i] = *at - 1;
+}
+
+/* The messages of all steps are listed by step; these are sent in another order where the
+ * own block is not first. sent_with holds each step's first message until here. */
+static void list_sends(struct mpi_transport *m)
+{
+    int32_t sent = 0; /* blocks */
+
+    for (int32_t n = 0; n < m->base.n_steps; n++) {
+        int32_t k = transport_sends(&m->base, n), at = m->sent_with[k];
+        if (m->base.steps[k].transfer.send)
+            sent++;
+        for (; m->base.steps[k].transfer.send && at < m->n_messages; at++) {
+            if (m->messages[at].step != k)
+                break;
+            m->messages[at].nth_sent = sent;
+            m->sends[m->n_sends++] = at;
+        }
+        m->sent_with[k] = m->base.steps[k].transfer.send ? m->n_sends : 0;
+    }
 }
 
 static void list_messages(struct mpi_transport *m)
 {
     const struct hcp_transfer_times none = {NAN, NAN, NAN, NAN};
-    int32_t at = 0;
+    int32_t at = 0, received = 0; /* messages, blocks */
     m->n_receives = m->n_sends = 0;
     for (int32_t k = 0; k < m->base.n_steps; k++) {
         const struct transport_step *s = &m->base.steps[k];
         int64_t offset = 0;
         m->times[k] = none;
+        m->sent_with[k] = at;
+        received += s->transfer.receive != 0;
         for (int32_t i = 0; i < s->transfer.n_pieces; i++) {
-            list_piece(m, k, i, &at,
+            list_piece(m, k, i, received, &at,
                        m->staged ? (char *)m->stages[stage_of(s)].memory + offset : NULL);
             offset += s->transfer.pieces[i].bytes;
         }
-        m->sent_with[k] = s->transfer.send ? m->n_sends : 0;
     }
+    list_sends(m);
 }
 
 int hcp_mpi_make_pass(struct mpi_transport *m, struct hcp_err *err)

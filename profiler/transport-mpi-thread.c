@@ -21,19 +21,19 @@ static double now_ms(const struct mpi_transport *m)
     return 1e3 * (hcp_transport_now() - m->start_s);
 }
 
-/* Both ends count steps as the receiver does. */
-static int tag_of(int32_t receiving_step, int32_t piece)
+static int tag_of(int32_t nth_block, int32_t piece)
 {
-    return (receiving_step * 64 + piece % 64) % 32768;
+    return (nth_block * 64 + piece % 64) % 32768;
 }
 
 static int post(struct mpi_transport *m, struct mpi_message *p, int sending,
                 struct hcp_err *err)
 {
-    int rc = sending ? MPI_Isend(p->host, (int)p->bytes, MPI_BYTE, m->base.after,
-                                 tag_of(p->step + 1, p->piece), m->base.comm, &p->send)
-                     : MPI_Irecv(p->host, (int)p->bytes, MPI_BYTE, m->base.before,
-                                 tag_of(p->step, p->piece), m->base.comm, &p->receive);
+    int rc =
+        sending ? MPI_Isend(p->host, (int)p->bytes, MPI_BYTE, m->base.after,
+                            tag_of(p->nth_sent, p->piece), m->base.comm, &p->send)
+                : MPI_Irecv(p->host, (int)p->bytes, MPI_BYTE, m->base.before,
+                            tag_of(p->nth_received, p->piece), m->base.comm, &p->receive);
     return hcp_transport_mpi_check(rc, sending ? "sending to" : "receiving from",
                                    sending ? m->base.name_after : m->base.name_before,
                                    err);

@@ -14,6 +14,8 @@ struct mpi_message {
     int32_t step, piece;
     int first;             /* of its step */
     int32_t receive_order; /* among all received in the pass; -1: not received */
+    /* Number of its block among those received, and sent: both ends count alike. */
+    int32_t nth_received, nth_sent;
     int64_t bytes;
     void *data;   /* the caller's */
     void *host;   /* what MPI reads and writes: data itself or memory of the stage */

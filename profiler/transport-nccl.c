@@ -22,7 +22,7 @@ struct step_events {
 
 /* How far one direction is, as far as has been looked. */
 struct follower {
-    int32_t step;   /* first that is not over */
+    int32_t at;     /* steps that are over, in the order of its direction */
     double since_s; /* when its transfer was first seen to wait for the neighbour; 0 */
 };
 
@@ -160,8 +160,9 @@ static int queue_send(struct nccl_transport *n, int32_t k, int32_t i, void *arri
     int rc = arrived ? run->event_wait(arrived, n->out.stream) : HCP_RC_OK;
     if (rc == HCP_RC_OK && i == 0)
         rc = run->event_record(n->events[k].send_from, n->out.stream);
-    if (rc == HCP_RC_OK && !arrived && i == 0) /* others have the device to themselves */
-        rc = mark(n, &n->out);                 /* when their block arrives */
+    /* Others have the device to themselves when their block arrives. */
+    if (rc == HCP_RC_OK && !arrived && i == 0 && n->base.own_after == 0)
+        rc = mark(n, &n->out);
     if (failed_device(n, rc, "queue a send", err) != HCP_OK ||
         move(n, &n->out, &f->pieces[i], err) != HCP_OK)
         return HCP_FAILED;
@@ -169,6 +170,14 @@ static int queue_send(struct nccl_transport *n, int32_t k, int32_t i, void *arri
         return HCP_OK;
     return failed_device(n, run->event_record(n->events[k].send_to, n->out.stream),
                          "queue a send", err);
+}
+
+static int queue_own(struct nccl_transport *n, struct hcp_err *err)
+{
+    for (int32_t i = 0; i < n->base.steps[0].transfer.n_pieces; i++)
+        if (queue_send(n, 0, i, NULL, err) != HCP_OK)
+            return HCP_FAILED;
+    return HCP_OK;
 }
 
 static int queue_receive(struct nccl_transport *n, int32_t k, struct hcp_err *err)
@@ -200,7 +209,7 @@ static int queue_receive(struct nccl_transport *n, int32_t k, struct hcp_err *er
         if (s->transfer.send && queue_send(n, k, i, arrived, err) != HCP_OK)
             return HCP_FAILED;
     }
-    return HCP_OK;
+    return k == n->base.own_after ? queue_own(n, err) : HCP_OK;
 }
 
 /* Receives whose buffer is free once steps before n_done are done. Under lock. */
@@ -245,8 +254,8 @@ static int nccl_begin(hcp_transport *t, void *start, struct hcp_err *err)
     if (made == HCP_RC_OK)
         made = t->runtime->event_wait(start, n->out.stream);
     rc = failed_device(n, made, "wait for the start", &why);
-    for (int32_t i = 0; rc == HCP_OK && i < t->steps[0].transfer.n_pieces; i++)
-        rc = queue_send(n, 0, i, NULL, &why);
+    if (rc == HCP_OK && t->own_after == 0)
+        rc = queue_own(n, &why);
     if (rc == HCP_OK)
         rc = queue_receives(n, 0, &why);
     keep(n, rc, &why);
@@ -297,14 +306,17 @@ static int follow(struct nccl_transport *n, struct follower *f, const struct ncc
                   struct hcp_err *err)
 {
     const hcp_runtime *run = n->base.runtime;
-    for (; f->step < n->base.n_steps; f->step++, f->since_s = 0) {
-        const struct transport_step *s = &n->base.steps[f->step];
-        const struct step_events *e = &n->events[f->step];
+    for (; f->at < n->base.n_steps; f->at++, f->since_s = 0) {
+        int32_t k = l->sends ? transport_sends(&n->base, f->at) : f->at;
+        const struct transport_step *s = &n->base.steps[k];
+        const struct step_events *e = &n->events[k];
         int begun = 0, over = 0, rc;
         if (!(l->sends ? s->transfer.send : s->transfer.receive))
             continue;
         /* Events of the last pass until it is queued. */
-        if (s->transfer.receive && f->step >= n->next_receive)
+        if (s->transfer.receive && k >= n->next_receive)
+            return HCP_OK;
+        if (k == 0 && n->base.own_after > 0 && n->base.own_after >= n->next_receive)
             return HCP_OK;
         rc = run->event_done(l->sends ? e->send_to
                                       : n->arrived[s->first + s->transfer.n_pieces - 1],
@@ -325,7 +337,7 @@ static int follow(struct nccl_transport *n, struct follower *f, const struct ncc
         return hcp_fail(err, HCP_FAILED,
                         l->sends ? "rank %d took no data for %g s (step %d)"
                                  : "no data from rank %d for %g s (step %d)",
-                        l->peer_name, n->base.timeout_s, f->step);
+                        l->peer_name, n->base.timeout_s, k);
     }
     return HCP_OK;
 }
@@ -375,7 +387,7 @@ static int nccl_end(hcp_transport *t, struct hcp_err *err)
     for (unsigned turn = 0;; turn++) {
         pthread_mutex_lock(&n->lock);
         int rc = look(n, turn % CHECK_EVERY == 0, err);
-        int over = n->receiving.step >= t->n_steps && n->sending.step >= t->n_steps;
+        int over = n->receiving.at >= t->n_steps && n->sending.at >= t->n_steps;
         n->passing = !over;
         pthread_mutex_unlock(&n->lock);
         if (rc != HCP_OK || over)

@@ -232,6 +232,12 @@ static int copy_pass(hcp_transport *t, const struct hcp_transfer *transfers,
         t->steps_room = n_steps;
     }
     t->n_pieces = 0;
+    t->own_after = transfers[0].after_step;
+    if (t->own_after < 0 || t->own_after >= n_steps ||
+        (t->own_after > 0 && !transfers[t->own_after].receive))
+        return hcp_fail(err, HCP_FAILED,
+                        "the own block is sent after step %d, which is not received",
+                        t->own_after);
     for (int32_t k = 0; k < n_steps; k++) {
         struct transport_step *s = &t->steps[k];
         int rc = check_transfer(t, &transfers[k], k, err);

@@ -57,6 +57,10 @@ struct hcp_transfer {
                      it is done and sent. -1: not a buffer (the own block) */
     const struct hcp_message *pieces; /* [n_pieces], received and sent in this order */
     int32_t n_pieces;
+    int32_t after_step; /* of the own block: it is sent after that received block, or
+                           before the next one that is sent. 0: first. Every other block
+                           is sent in the order of the steps, and the n-th block that a
+                           rank sends is the n-th that the next one receives */
 };
 
 /* Times of one step's block in the last pass, ms after its start; NaN: no transfer.

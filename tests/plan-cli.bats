@@ -432,6 +432,12 @@ less_equal() { # A B SLACK
     run hcp-plan split --ranks "257*nvidia-h200@mps:100" --seq-len 64K --joint
     [ "$status" -eq 2 ]
     [[ "$output" == *"up to 256 ranks, not for 257"* ]]
+    for with in --late-kv '--linear-us 0.1'; do
+        # shellcheck disable=SC2086
+        run hcp-plan split --ranks "$R" --seq-len 4K --joint $with
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"leave "*" or joint out"* ]]
+    done
     run hcp-plan simulate --plan capped.json --joint
     [ "$status" -eq 2 ]
     for edit in 's/"kv_tokens":/"kv_tokens":1/' 's/"joint":true/"joint":false/' \
@@ -585,6 +591,46 @@ less_equal() { # A B SLACK
     [[ "$output" == *"GIVEN_RANK"* && "$output" == *"a link for each pair"* ]]
     run $ask --links net --fix-order
     [[ "$output" == *"order of --ranks kept; another would take"* ]]
+}
+
+@test "--late-kv: what it gains, in text, in a plan file and in simulate" {
+    ask="hcp-plan split --ranks 4*nvidia-h200@mps:100 --seq-len 32K --mask causal --max-tokens 9K
+        --link-gbps 150 --link-alpha-us 10 --linear-us 0.02:0,0.8:0,0.02:0,0.02:0"
+    $ask --json >turn.json
+    $ask --late-kv --json >late.json
+    ! grep -q 'late_kv\|late_slots\|in_turn_ms' turn.json
+    [ "$(field makespan_ms turn.json)" = "$(field in_turn_ms late.json)" ]
+    less_equal "$(field makespan_ms late.json)" "$(field in_turn_ms late.json)" -0.1
+    less_equal "$(field late_bound_ms late.json)" "$(field makespan_ms late.json)" 1e-12
+    grep -q '"late_slots":[1-9]' late.json
+    # A plan file is the same plan.
+    hcp-plan simulate --plan late.json --json >sim.json
+    less_equal "$(field makespan_ms late.json)" "$(field makespan_ms sim.json)" 1e-12
+    less_equal "$(field makespan_ms sim.json)" "$(field makespan_ms late.json)" 1e-12
+    run $ask --late-kv
+    [[ "$output" == *"late KV: of rank 1 by 1; in turn"*"no order of these blocks is below"* ]]
+    # In turn there is nothing to gain where nobody is late.
+    run hcp-plan split --ranks '2*nvidia-h200@mps:100' --seq-len 16K --late-kv
+    [[ "$output" == *"late KV: of no rank"* ]]
+    for with in '--sub-blocks 2' --barrier; do
+        run $ask --late-kv $with
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"late KV is for whole blocks without a barrier"* ]]
+        run hcp-plan simulate --plan late.json $with
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"late KV is for whole blocks without a barrier"* ]]
+    done
+    run hcp-plan simulate --plan late.json --late-kv
+    [ "$status" -eq 2 ]
+    for broken in 's/"late_slots":[0-9]*/"late_slots":64/' 's/"sub_blocks":1/"sub_blocks":2/'; do
+        sed "$broken" late.json >broken.json
+        run hcp-plan simulate --plan broken.json
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"not a plan"* ]]
+    done
+    run hcp-plan split --ranks '65*nvidia-h200@mps:100' --seq-len 64K --late-kv
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"late KV is for up to 64 ranks"* ]]
 }
 
 @test "what --links cannot read is named by line" {

@@ -33,6 +33,7 @@ fi
 grep -q '^rank 1: [0-9]* tokens' "$tmp/out"
 sed -n 3p "$tmp/out" >"$tmp/plan.json"
 grep -q '^equal shares: [0-9.]* ms' "$tmp/out"
+grep -q '^gain by late KV: 1' "$tmp/out"
 "$bindir/hcp-plan" simulate --db "$tmp/h.db" --plan "$tmp/plan.json" >/dev/null
 if "$tmp/example" "$tmp/h.db" nvidia-l40s 2>"$tmp/err"; then
     echo "installcheck: an unknown device was planned for" >&2

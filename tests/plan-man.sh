@@ -10,7 +10,7 @@ program=hcp-plan
 echo 1..5
 check_options fit predict split compare simulate
 
-check_examples 13
+check_examples 14
 
 : >"$tmp/json"
 (
@@ -23,6 +23,7 @@ check_examples 13
     hcp-plan split --db h.db --ranks $r --seq-len 8K --links pair --reorder --json
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
+    hcp-plan split --db h.db --ranks $r --seq-len 8K --late-kv --json
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --joint --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --joint --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json

@@ -16,6 +16,24 @@ enum { REFERENCE_RANKS = 64 };
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *question, const int64_t *tokens);
 
+/* The same when KV travels in any order: into[i][k] is the rank whose KV comes to rank i
+ * as its k-th, k < n_into[i], all by their number among the ranks with tokens. Whole
+ * blocks, no barrier; ranks receive from the start. INFINITY: they wait for each other.
+ */
+struct reference_orders {
+    int n_into[REFERENCE_RANKS], into[REFERENCE_RANKS][REFERENCE_RANKS];
+};
+double reference_in_order(const hcp_ring *ring, hcp_model_kind kind,
+                          const hcp_question *question, const int64_t *tokens,
+                          const struct reference_orders *orders);
+/* Before a ring is freed that was asked for orders: they are remembered by its address.
+ */
+void reference_forget(void);
+/* The order that hcp_plan.late_kv describes, slots[] by rank of the ring. */
+void reference_slots(const hcp_ring *ring, const hcp_question *question,
+                     const int64_t *tokens, const int32_t *slots,
+                     struct reference_orders *out);
+
 /* What shares are multiples of under a question (layout not AUTO): its tile, or else the
  * largest kernel tile, times the runs of tokens that a share consists of under a causal
  * mask where a rank gets four of these on average and the caps leave a split into them.

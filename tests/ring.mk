@@ -52,7 +52,7 @@ transport_cases = tests/transport-cases.c tests/transport-cases.h tests/transpor
 tests_ring_transport_test_SOURCES = tests/ring-transport-test.c $(transport_cases) \
 	tests/fake-gpu.c tests/fake-gpu.h
 tests_ring_transport_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
-tests_ring_transport_test_LDADD = profiler/libhcptransport.la $(LIBM)
+tests_ring_transport_test_LDADD = executor/libhcpschedule.la profiler/libhcptransport.la $(LIBM)
 if HAVE_NCCL
 check_LTLIBRARIES += tests/fake-nccl.la
 tests_fake_nccl_la_SOURCES = tests/fake-nccl.c tests/fake-gpu.h
@@ -64,7 +64,7 @@ TESTS += tests/gpu-transport
 GPU_TESTS += tests/gpu-transport
 tests_gpu_transport_SOURCES = tests/gpu-transport.c $(transport_cases)
 tests_gpu_transport_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
-tests_gpu_transport_LDADD = $(TRANSPORT_LIBS) $(LIBM)
+tests_gpu_transport_LDADD = executor/libhcpschedule.la $(TRANSPORT_LIBS) $(LIBM)
 endif
 endif
 EXTRA_DIST += tests/mpi-tap.sh
@@ -107,7 +107,7 @@ dist_check_SCRIPTS += tests/beside-queued.sh
 TESTS += tests/beside-queued.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats tests/ring-errors.bats tests/ring-run.bats \
+ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-errors.bats tests/ring-run.bats \
 	tests/ring-leak.sh
 EXTRA_DIST += tests/ring-lib.bash
 dist_check_SCRIPTS += $(ring_scripts)

@@ -37,6 +37,8 @@ static void describe(const struct split *s)
                 (int)s->sub_blocks);
     for (size_t r = 0; r < s->plan.n_ranks; r++)
         print_error(" %lld", (long long)s->tokens[r]);
+    for (size_t r = 0; s->plan.late_kv && r < s->plan.n_ranks; r++)
+        print_error("%s%d", r ? " " : ", late by ", (int)s->ranks[r].late_slots);
     print_error("\n");
 }
 
@@ -146,6 +148,10 @@ static void random_split(struct split *s, uint64_t *seed)
         if (n > 0)
             s->active[s->m++] = (int)r;
     }
+    s->plan.late_kv = (int32_t)fixture_range(seed, 0, 1);
+    for (size_t r = 0; s->plan.late_kv && r < s->plan.n_ranks; r++)
+        s->ranks[r].late_slots =
+            (int32_t)(fixture_range(seed, 0, 1) * fixture_range(seed, 1, RANKS));
 }
 
 static int visible(const struct split *s, int64_t query, int64_t key)
@@ -210,6 +216,19 @@ static void count_pairs(const struct split *s, const struct ring_schedule *made,
     }
 }
 
+/* What is due before what, as hcpplan.h says of late_kv: block of rank s->active[a] and
+ * that of s->active[b] into the rank that is `to`. */
+static int due_before(const struct split *s, int to, int a, int b)
+{
+    int ha = (to - a - 1 + 2 * s->m) % s->m, hb = (to - b - 1 + 2 * s->m) % s->m;
+    int late_a = s->ranks[s->active[a]].late_slots;
+    int late_b = s->ranks[s->active[b]].late_slots;
+
+    if (ha + late_a != hb + late_b)
+        return ha + late_a < hb + late_b;
+    return late_a != late_b ? late_a < late_b : ha < hb;
+}
+
 static void check_rank(const struct split *s, const struct ring_schedule *made,
                        unsigned char times[LENGTH][LENGTH])
 {
@@ -228,9 +247,23 @@ static void check_rank(const struct split *s, const struct ring_schedule *made,
     MUST(made->after == (s->m > 1 ? s->active[(made->index + 1) % s->m] : -1));
     for (int k = 0; k < s->m; k++) {
         const struct ring_step *step = &made->steps[k];
-        int j = s->active[(made->index - k + s->m) % s->m], here = 0, later = 0;
+        int back = k, j, here = 0, later = 0;
 
-        for (int h = 0; k + h < s->m; h++) {
+        for (int h = 0; s->plan.late_kv && h < s->m; h++)
+            if (s->active[(made->index - h + s->m) % s->m] == step->block_of)
+                back = h;
+        j = s->active[(made->index - back + s->m) % s->m];
+        MUST((k == 0) == (back == 0));
+        for (int i = 0; i < k; i++)
+            MUST(made->steps[i].block_of != step->block_of);
+        if (k > 1 && s->plan.late_kv)
+            MUST(made->steps[k - 1].receive || !step->receive);
+        for (int i = 1; step->receive && i < k; i++)
+            for (int a = 0; s->plan.late_kv && a < s->m; a++)
+                if (s->active[a] == made->steps[i].block_of)
+                    MUST(due_before(s, made->index, a,
+                                    (made->index - back + s->m) % s->m));
+        for (int h = 0; back + h < s->m; h++) {
             int at = s->active[(made->index + h) % s->m], need = needs(s, at, j);
 
             here |= need;
@@ -265,21 +298,30 @@ static void check_rank(const struct split *s, const struct ring_schedule *made,
 static void check_neighbours(const struct split *s, const struct ring_schedule *from,
                              const struct ring_schedule *to)
 {
-    for (int k = 0; k + 1 < s->m; k++) {
-        const struct ring_step *out = &from->steps[k], *in = &to->steps[k + 1];
-        const struct ring_piece *sent = from->pieces + out->piece,
-                                *got = to->pieces + in->piece;
+    int received = 0; /* steps of the next rank that are accounted for */
+
+    MUST(from->own_after == 0 || s->plan.late_kv);
+    for (int x = 0; x < s->m; x++) {
+        int k = x < from->own_after ? x + 1 : x == from->own_after ? 0 : x;
+        const struct ring_step *out = &from->steps[k], *in;
+        const struct ring_piece *sent = from->pieces + out->piece, *got;
         size_t n = k == 0 ? from->n_send_pieces : out->n_pieces;
 
-        MUST(out->block_of == in->block_of && out->send == in->receive);
         if (!out->send)
             continue;
+        while (++received < s->m && !to->steps[received].receive)
+            ;
+        MUST(received < s->m);
+        in = &to->steps[received];
+        got = to->pieces + in->piece;
+        MUST(out->block_of == in->block_of && in->receive);
         sent = k == 0 ? from->send_pieces : sent;
         MUST(n == in->n_pieces);
         for (size_t p = 0; p < n; p++)
             MUST(sent[p].first == got[p].first && sent[p].tokens == got[p].tokens);
     }
-    MUST(!from->steps[s->m - 1].send);
+    while (++received < s->m)
+        MUST(!to->steps[received].receive);
 }
 
 /* The planner predicts the same blocks received and not received. */
@@ -295,6 +337,8 @@ static void check_simulation(struct split *s, const struct ring_schedule *made)
     hcp_step steps[RANKS * RANKS];
     char text[256] = "";
 
+    if (s->plan.late_kv)
+        s->plan.sub_blocks = 1;
     MUST(hcp_plan_simulate(ring, &s->plan, 1, workspace, bytes, text, sizeof text, steps,
                            RANKS * RANKS, &n) == HCP_STATUS_OK);
     MUST(n == (size_t)(s->m * s->m));

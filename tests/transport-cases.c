@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "executor/schedule-late.h"
 #include "tests/transport-points.h"
 
 enum { MAX_PIECES = 4, MAX_SLOTS = 3, MAX_RANKS = 64, GUARD = 16 };
@@ -58,6 +59,7 @@ struct plan {
     int ahead; /* queue the whole pass, look at the data afterwards */
     int n_pieces[MAX_RANKS];
     int reach[MAX_RANKS]; /* ranks that the block of this one visits */
+    int32_t late[MAX_RANKS]; /* slots by which it is late (executor/schedule-late.h) */
     int64_t bytes[MAX_RANKS][MAX_PIECES];
 };
 
@@ -90,6 +92,9 @@ static void draw_plan(struct plan *plan, int size, uint64_t seed)
         for (int p = 0; p < plan->n_pieces[r]; p++)
             plan->bytes[r][p] = draw_bytes(&rng, size);
     }
+    memset(plan->late, 0, sizeof plan->late);
+    for (int r = 0, any = (int)below(&rng, 2); any && r < size; r++)
+        plan->late[r] = below(&rng, 2) ? 0 : (int32_t)below(&rng, size);
 }
 
 static uint64_t piece_seed(const struct plan *plan, int owner, int piece)
@@ -208,12 +213,19 @@ static void make_pass(const struct transport_world *w, const struct plan *plan,
                       const struct memory *m, struct pass *pass)
 {
     int received = 0;
+    int32_t hops[MAX_RANKS], turn[MAX_RANKS];
     memset(pass, 0, sizeof *pass);
+    for (int r = 0; r < w->size; r++)
+        hops[r] = plan->reach[r];
+    schedule_turns(w->size, hops, plan->late, w->rank, turn);
     for (int k = 0; k < w->size; k++) {
         struct hcp_transfer *f = &pass->transfers[k];
-        int owner = pass->owner[k] = (w->rank + w->size - k) % w->size;
-        f->receive = k > 0 && plan->reach[owner] >= k;
-        f->send = plan->reach[owner] > k && k < w->size - 1;
+        int owner = pass->owner[k] = turn[k];
+        int back = (w->rank + w->size - owner) % w->size;
+        f->receive = back > 0 && plan->reach[owner] >= back;
+        f->send = plan->reach[owner] > back && back < w->size - 1;
+        if (k == 0)
+            f->after_step = schedule_own_after(w->size, hops, plan->late, w->rank);
         pass->guarded[k] = received < plan->slots;
         f->slot = f->receive ? received++ % plan->slots : -1;
         f->pieces = pass->pieces[k];
