@@ -99,9 +99,7 @@ static hcp_status check_question(const hcp_question *q, char *text, size_t size)
         return plan_fail(text, size, HCP_STATUS_INVALID,
                          "link alpha must be 0..1e9 us and link speed 1e-6..1e9 GB/s (0: "
                          "infinitely fast)");
-    return q->late_kv ? late_check(q->sub_blocks, q->barrier, q->joint || q->kv_tokens, text,
-                                   size)
-                      : HCP_STATUS_OK;
+    return q->late_kv ? late_check(q->sub_blocks, q->barrier, text, size) : HCP_STATUS_OK;
 }
 
 /* Everything but the caps. The tile of a group is the largest among its kernels: shares
@@ -336,10 +334,10 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
     given.order = HCP_ORDER_GIVEN;
     strategy_speeds(&p, &s);
     strategy_given(&p, &s, tokens, &answer);
-    if (question->kv_tokens)
-        joint_given(&p, &s, tokens, question->kv_tokens, &answer);
     if (question->late_kv)
         late_decide(&p, &s, question, 0, &answer);
+    if (question->kv_tokens)
+        joint_given(&p, &s, tokens, question->kv_tokens, &answer);
     return give(&p, &s, &answer, &given, text, text_size, plan);
 }
 
@@ -382,8 +380,7 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         plan->sub_blocks < 1 || plan->sub_blocks > MAX_SUB_BLOCKS)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "a ring, a plan of as many ranks and an array are needed");
-    status = plan->late_kv ? late_check(plan->sub_blocks, plan->barrier, plan->joint, text,
-                                        text_size)
+    status = plan->late_kv ? late_check(plan->sub_blocks, plan->barrier, text, text_size)
                            : HCP_STATUS_OK;
     if (!status && late_bad(plan))
         status = plan_fail(text, text_size, HCP_STATUS_INVALID,
@@ -428,11 +425,12 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         return plan_fail(
             text, text_size, HCP_STATUS_INVALID, "tokens add up to %lld, not to %lld",
             (long long)(sum != plan->seq_len ? sum : kv_sum), (long long)plan->seq_len);
-    if (plan->joint && (ring->linear || ring->n > JOINT_MAX_RANKS ||
+    if (plan->joint && (plan->late_kv || ring->linear || ring->n > JOINT_MAX_RANKS ||
                         hcp_segments_max(ring->n, plan->layout, plan->stripes) >
                             joint_runs_room(ring->n)))
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "more ranks or stripes than joint plans have, or linear work");
+                         "more ranks or stripes than joint plans have, linear work or "
+                         "late KV");
     if (steps_capacity < m * m)
         return plan_fail(text, text_size, HCP_STATUS_SPACE,
                          "array of %zu steps, %zu needed", steps_capacity, m * m);

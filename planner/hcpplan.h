@@ -194,16 +194,16 @@ typedef struct hcp_question {
         *shared_gbps; /* [n_shared] speed of what links share: of k links of the
                          ring that carry blocks over it each has a k-th at most */
     size_t n_shared;  /* 4 a rank at most */
+    int32_t late_kv;  /* 1: KV that would make others wait may travel after that of other
+                         ranks, and ranks receive from the start, also during their linear
+                         work before the ring; up to 64 ranks, whole blocks, no barrier.
+                         Default 0: in turn, a rank's own KV first */
     int32_t joint; /* 1: hcp_plan_split() with BEST, LUT or POLY gives each rank its
                       queries and its KV apart, caps being those of its KV; up to 256
                       ranks without linear work. Default 0: a rank keeps the KV of its
                       queries' tokens */
     const int64_t *kv_tokens; /* hcp_plan_evaluate(): [n] tokens whose KV each rank keeps,
                                  which add up to seq_len; default NULL: as the queries */
-    int32_t late_kv;  /* 1: KV that would make others wait may travel after that of other
-                         ranks, and ranks receive from the start, also during their linear
-                         work before the ring; up to 64 ranks, whole blocks, no barrier.
-                         Default 0: in turn, a rank's own KV first */
 } hcp_question;
 
 /* A run of consecutive tokens. */
@@ -228,10 +228,10 @@ typedef struct hcp_plan_rank {
     double linear_before_us, linear_before_fixed_us; /* as in hcp_rank */
     double linear_after_us, linear_after_fixed_us;
     double linear_before_ms, linear_after_ms; /* of its tokens */
-    int64_t first_kv_segment, n_kv_segments; /* its KV's part of hcp_plan.segments: that of
-                                                its queries unless the plan is joint */
     int32_t
         late_slots; /* of a plan with late_kv: by how much its KV is late (hcp_plan) */
+    int64_t first_kv_segment, n_kv_segments; /* its KV's part of hcp_plan.segments: that of
+                                                its queries unless the plan is joint */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -293,11 +293,6 @@ typedef struct hcp_plan {
     double given_order_ms; /* the fastest found in the caller's order and in any; NaN:
                               none, */
     double any_order_ms;   /* or order is GIVEN. given / any: what reordering gains */
-    int32_t joint;         /* 1: kv_tokens and KV segments are the ranks' own */
-    double tied_ms; /* joint: what the question without it gets, in the same order; of a
-                       plan that hcp_plan_evaluate() fills the same queries with their own
-                       KV. NaN: not joint, over a cap, or outside the hull */
-    double gain_over_tied; /* tied_ms / makespan_ms */
     int32_t late_kv; /* 1: KV travels by slots. The KV of the j-th rank with tokens is due
                         in slot h + late_slots on the link from the h-th rank behind it
                         (h = 0: itself), and a link carries blocks by slot; in one slot
@@ -306,6 +301,11 @@ typedef struct hcp_plan {
     double in_turn_ms;    /* of late_kv: the fastest found with all KV in turn; that */
     double late_bound_ms; /* over makespan_ms is the gain. No order is faster than the
                              bound with these tokens. NaN without late_kv */
+    int32_t joint;         /* 1: kv_tokens and KV segments are the ranks' own */
+    double tied_ms; /* joint: what the question without it gets, in the same order; of a
+                       plan that hcp_plan_evaluate() fills the same queries with their own
+                       KV. NaN: not joint, over a cap, or outside the hull */
+    double gain_over_tied; /* tied_ms / makespan_ms */
 } hcp_plan;
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the

@@ -22,6 +22,10 @@ hcp_status joint_check(const hcp_question *q, const hcp_ring *ring, char *text,
 
     if (!q->joint && !q->kv_tokens)
         return HCP_STATUS_OK;
+    if (q->late_kv)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "KV that is split apart from queries travels in turn; leave "
+                         "late KV or joint out");
     if (ring->linear)
         return plan_fail(
             text, text_size, HCP_STATUS_INVALID,

@@ -243,17 +243,15 @@ int late_bad(const hcp_plan *plan)
         return 0;
     for (size_t r = 0; r < plan->n_ranks && !bad; r++)
         bad = plan->ranks[r].late_slots < 0 || plan->ranks[r].late_slots >= LATE_RANKS;
-    return bad || plan->n_ranks > LATE_RANKS || plan->sub_blocks > 1 ||
-           plan->barrier || plan->joint;
+    return bad || plan->n_ranks > LATE_RANKS || plan->sub_blocks > 1 || plan->barrier;
 }
 
-hcp_status late_check(int32_t sub_blocks, int32_t barrier, int joint, char *text,
-                      size_t text_size)
+hcp_status late_check(int32_t sub_blocks, int32_t barrier, char *text, size_t text_size)
 {
-    if (sub_blocks <= 1 && !barrier && !joint)
+    if (sub_blocks <= 1 && !barrier)
         return HCP_STATUS_OK;
     return plan_fail(
         text, text_size, HCP_STATUS_INVALID,
-        "late KV is for whole blocks of a rank's own tokens without a barrier; "
-        "leave sub_blocks at 1, barrier and joint at 0, or late_kv");
+        "late KV is for whole blocks without a barrier; leave sub_blocks at 1 "
+        "and barrier at 0, or late_kv");
 }

@@ -65,9 +65,9 @@ static const struct argp_option ring_options[] = {
      2},
     {"fix-order", OPT_FIX_ORDER, NULL, 0,
      "Keep the order of --ranks, and say what another would gain", 2},
-    {"joint", OPT_JOINT, NULL, 0, "Split queries and KV apart; caps are those of KV", 2},
     {"late-kv", OPT_LATE_KV, NULL, 0,
      "KV that would make others wait may travel after that of other ranks", 2},
+    {"joint", OPT_JOINT, NULL, 0, "Split queries and KV apart; caps are those of KV", 2},
     {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
     {"linear-us", OPT_LINEAR, "LIST", 0,
      "Linear work of a layer in us a token: [BEFORE:]AFTER the ring, each US or "

@@ -41,12 +41,12 @@ enum member {
     M_ORDER,
     M_GIVEN_ORDER,
     M_ANY_ORDER,
-    M_JOINT,
-    M_TIED,
-    M_GAIN_TIED,
     M_LATE_KV,
     M_IN_TURN,
     M_LATE_BOUND,
+    M_JOINT,
+    M_TIED,
+    M_GAIN_TIED,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
@@ -57,8 +57,8 @@ static const char *const member_names[M_COUNT] = {
     "kv_heads",    "head_dim",   "tile",           "stripes",        "critical_rank",
     "exact",       "buffers",    "barrier",        "link_alpha_us",  "link_gbps",
     "models_hash", "sub_blocks", "order",          "given_order_ms", "any_order_ms",
-    "joint",       "tied_ms",    "gain_over_tied",
-    "late_kv",     "in_turn_ms", "late_bound_ms"};
+    "late_kv",     "in_turn_ms", "late_bound_ms",  "joint",          "tied_ms",
+    "gain_over_tied"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -82,8 +82,8 @@ enum rank_member {
     R_AFTER_FIXED_US,
     R_BEFORE_MS,
     R_AFTER_MS,
-    R_KV_SEGMENTS,
     R_LATE_SLOTS,
+    R_KV_SEGMENTS,
     R_COUNT
 };
 static const char *const rank_names[R_COUNT] = {
@@ -109,8 +109,8 @@ static const char *const rank_names[R_COUNT] = {
     "linear_after_fixed_us",
     "linear_before_ms",
     "linear_after_ms",
-    "kv_segments",
-    "late_slots"};
+    "late_slots",
+    "kv_segments"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -459,14 +459,14 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &plan->given_order_ms);
     case M_ANY_ORDER:
         return jin_double(in, &plan->any_order_ms);
-    case M_TIED:
-        return jin_double(in, &plan->tied_ms);
-    case M_GAIN_TIED:
-        return jin_double(in, &plan->gain_over_tied);
     case M_IN_TURN:
         return jin_double(in, &plan->in_turn_ms);
     case M_LATE_BOUND:
         return jin_double(in, &plan->late_bound_ms);
+    case M_TIED:
+        return jin_double(in, &plan->tied_ms);
+    case M_GAIN_TIED:
+        return jin_double(in, &plan->gain_over_tied);
     case M_GAIN:
         return jin_double(in, &plan->gain_over_even);
     case M_ALPHA:
@@ -505,10 +505,10 @@ static int read_known(struct json_in *in, struct reading *r, int id)
         return read_bool(in, &plan->exact);
     case M_BARRIER:
         return read_bool(in, &plan->barrier);
-    case M_JOINT:
-        return read_bool(in, &plan->joint);
     case M_LATE_KV:
         return read_bool(in, &plan->late_kv);
+    case M_JOINT:
+        return read_bool(in, &plan->joint);
     default:
         return read_numbers(in, r, id);
     }
@@ -547,11 +547,14 @@ static int read_plan(struct json_in *in, struct reading *r)
 
 static int consistent(struct json_in *in, const struct reading *r)
 {
-    const char *why =
-        r->n_kv_lists != (r->plan->joint ? r->n_ranks : 0)
-            ? "kv_segments of some ranks, or without joint"
-            : plan_inconsistent(r->plan, r->n_ranks);
+    const hcp_plan *plan = r->plan;
+    const char *why;
 
+    if (r->n_kv_lists != (plan->joint ? r->n_ranks : 0))
+        return jin_fail(in, "kv_segments of some ranks, or without joint");
+    if (plan->joint && plan->late_kv)
+        return jin_fail(in, "late_kv in a joint plan");
+    why = plan_inconsistent(plan, r->n_ranks);
     return why ? jin_fail(in, why) : 0;
 }
 
@@ -595,8 +598,8 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.makespan_ms = result.bound_ms = result.even_ms = result.drop_ms = NAN;
     result.gain_over_even = NAN;
     result.given_order_ms = result.any_order_ms = NAN;
-    result.tied_ms = result.gain_over_tied = NAN;
     result.in_turn_ms = result.late_bound_ms = NAN;
+    result.tied_ms = result.gain_over_tied = NAN;
     result.places = plan->places;
     r.plan = &result;
     r.interval[0] = r.interval[1] = NAN;
@@ -626,7 +629,7 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
         return plan_fail(
             text, text_size, HCP_STATUS_FORMAT,
             "not a plan: late_slots out of range, of more than %d ranks, "
-            "joint, with sub_blocks or with a barrier",
+            "with sub_blocks or with a barrier",
             LATE_RANKS);
     *plan = result;
     return HCP_STATUS_OK;

@@ -220,17 +220,16 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
         name_double(out, "any_order_ms", plan->any_order_ms);
         name_double(out, "reorder_gain", plan->given_order_ms / plan->any_order_ms);
     }
-    if (plan->joint) {
-        put_name(out, "joint");
-        put(out, "true");
-        name_double(out, "tied_ms", plan->tied_ms);
-        name_double(out, "gain_over_tied", plan->gain_over_tied);
-    }
     if (plan->late_kv) {
         put(out, ",\"late_kv\":true");
         name_double(out, "in_turn_ms", plan->in_turn_ms);
         name_double(out, "late_bound_ms", plan->late_bound_ms);
         name_double(out, "late_gain", plan->in_turn_ms / plan->makespan_ms);
+    }
+    if (plan->joint) {
+        put(out, ",\"joint\":true");
+        name_double(out, "tied_ms", plan->tied_ms);
+        name_double(out, "gain_over_tied", plan->gain_over_tied);
     }
     put(out, "}");
 }
@@ -346,6 +345,8 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_double(&h, link->overhead_us);
         }
     }
+    for (size_t r = 0; plan->late_kv && r < plan->n_ranks; r++)
+        hash_u64(&h, (uint64_t)plan->ranks[r].late_slots + 1);
     for (size_t r = 0; plan->joint && r < plan->n_ranks; r++) {
         const hcp_plan_rank *rank = &plan->ranks[r];
 
@@ -354,7 +355,5 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
         hash_segments(&h, plan->segments + rank->first_segment, rank->n_segments);
         hash_segments(&h, plan->segments + rank->first_kv_segment, rank->n_kv_segments);
     }
-    for (size_t r = 0; plan->late_kv && r < plan->n_ranks; r++)
-        hash_u64(&h, (uint64_t)plan->ranks[r].late_slots + 1);
     return h;
 }

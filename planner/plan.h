@@ -10,9 +10,10 @@
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c,
- *   late.c        KV that comes late travels late   plan-check.c
- *   ring-late.c   ... in that order                 cost.c    block times, areas, segments
- *   layer-cost.c  linear work around the ring       joint*.c  queries and KV split apart
+ *   late.c        KV that comes late travels late   ring-late.c   ... in that order
+ *   cost.c        block times, areas, segments      plan-check.c
+ *   layer-cost.c  linear work around the ring
+ *   joint*.c      queries and KV split apart (joint.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -472,8 +473,7 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
                  int free_tokens, struct answer *out);
 
 /* HCP_STATUS_INVALID and why: ways to run a ring in which KV cannot be late. */
-hcp_status late_check(int32_t sub_blocks, int32_t barrier, int joint, char *text,
-                      size_t text_size);
+hcp_status late_check(int32_t sub_blocks, int32_t barrier, char *text, size_t text_size);
 /* Whether a plan with late KV is none that could be made. */
 int late_bad(const hcp_plan *plan);
 

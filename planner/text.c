@@ -126,17 +126,6 @@ static void print_order(const hcp_plan *plan, FILE *out)
     fputc('\n', out);
 }
 
-static void print_joint(const hcp_plan *plan, FILE *out)
-{
-    if (!plan->joint)
-        return;
-    print_known(out, "queries and KV split apart; with KV where its queries are ",
-                plan->tied_ms, "");
-    if (!isnan(plan->gain_over_tied))
-        fprintf(out, " (gain %.4gx)", plan->gain_over_tied);
-    fputc('\n', out);
-}
-
 /* Ranks that send late by their slots. */
 static void print_late(const hcp_plan *plan, FILE *out)
 {
@@ -155,6 +144,17 @@ static void print_late(const hcp_plan *plan, FILE *out)
             "; in turn %.4g ms (gain %.4gx), no order of these blocks is below %.4g "
             "ms\n",
             plan->in_turn_ms, gain, plan->late_bound_ms);
+}
+
+static void print_joint(const hcp_plan *plan, FILE *out)
+{
+    if (!plan->joint)
+        return;
+    print_known(out, "queries and KV split apart; with KV where its queries are ",
+                plan->tied_ms, "");
+    if (!isnan(plan->gain_over_tied))
+        fprintf(out, " (gain %.4gx)", plan->gain_over_tied);
+    fputc('\n', out);
 }
 
 static void print_summary(const hcp_plan *plan, FILE *out)

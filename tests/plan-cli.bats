@@ -432,6 +432,12 @@ less_equal() { # A B SLACK
     run hcp-plan split --ranks "257*nvidia-h200@mps:100" --seq-len 64K --joint
     [ "$status" -eq 2 ]
     [[ "$output" == *"up to 256 ranks, not for 257"* ]]
+    for with in --late-kv '--linear-us 0.1'; do
+        # shellcheck disable=SC2086
+        run hcp-plan split --ranks "$R" --seq-len 4K --joint $with
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"leave "*" or joint out"* ]]
+    done
     run hcp-plan simulate --plan capped.json --joint
     [ "$status" -eq 2 ]
     for edit in 's/"kv_tokens":/"kv_tokens":1/' 's/"joint":true/"joint":false/' \
@@ -609,10 +615,10 @@ less_equal() { # A B SLACK
     for with in '--sub-blocks 2' --barrier; do
         run $ask --late-kv $with
         [ "$status" -eq 2 ]
-        [[ "$output" == *"late KV is for whole blocks of a rank"* ]]
+        [[ "$output" == *"late KV is for whole blocks without a barrier"* ]]
         run hcp-plan simulate --plan late.json $with
         [ "$status" -eq 2 ]
-        [[ "$output" == *"late KV is for whole blocks of a rank"* ]]
+        [[ "$output" == *"late KV is for whole blocks without a barrier"* ]]
     done
     run hcp-plan simulate --plan late.json --late-kv
     [ "$status" -eq 2 ]

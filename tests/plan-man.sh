@@ -23,9 +23,9 @@ check_examples 14
     hcp-plan split --db h.db --ranks $r --seq-len 8K --links pair --reorder --json
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --linear-us 0.1+2:0.5 --json
+    hcp-plan split --db h.db --ranks $r --seq-len 8K --late-kv --json
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --joint --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --joint --json
-    hcp-plan split --db h.db --ranks $r --seq-len 8K --late-kv --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
     hcp-plan fit --db h.db --json
 ) >"$tmp/json" 2>"$tmp/complained"

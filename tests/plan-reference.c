@@ -520,7 +520,7 @@ static int set_up(const hcp_ring *ring, hcp_model_kind kind, const hcp_question 
 double reference_makespan(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *q, const int64_t *tokens)
 {
-    int64_t len[REFERENCE_RANKS] = {0};
+    int64_t len[REFERENCE_RANKS];
     int rank[REFERENCE_RANKS], m = set_up(ring, kind, q, tokens, rank, len);
     double makespan = 0;
 
@@ -625,7 +625,7 @@ double reference_in_order(const hcp_ring *ring, hcp_model_kind kind,
                           const hcp_question *q, const int64_t *tokens,
                           const struct reference_orders *orders)
 {
-    int64_t len[REFERENCE_RANKS] = {0};
+    int64_t len[REFERENCE_RANKS];
     int rank[REFERENCE_RANKS], m = set_up(ring, kind, q, tokens, rank, len);
     double makespan = 0;
 
@@ -676,7 +676,7 @@ double reference_in_order(const hcp_ring *ring, hcp_model_kind kind,
 void reference_slots(const hcp_ring *ring, const hcp_question *q, const int64_t *tokens,
                      const int32_t *slots, struct reference_orders *out)
 {
-    int64_t len[REFERENCE_RANKS] = {0};
+    int64_t len[REFERENCE_RANKS];
     int rank[REFERENCE_RANKS], m = set_up(ring, HCP_MODEL_BEST, q, tokens, rank, len),
                                most = 0;
 

@@ -10,7 +10,7 @@ if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
 	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
 	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
-	tests/test-plan-scale tests/test-plan-joint tests/test-plan-late
+	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
