@@ -197,6 +197,8 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
         out->linear_after_fixed_us = b->spec.linear_after_fixed_us;
         out->linear_before_ms = layer_before_ms(p, r, tokens[r]);
         out->linear_after_ms = layer_after_ms(p, r, tokens[r]);
+        out->max_bytes = b->spec.max_bytes;
+        out->weight_bytes = b->spec.weight_bytes;
         out->tokens = out->kv_tokens = tokens[r];
         out->first_segment = out->first_kv_segment = (int64_t)first;
         out->n_segments = out->n_kv_segments = s->areas[r]; /* counts, see caller */
@@ -308,6 +310,8 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->buffers = p->buffers;
     plan->barrier = p->barrier;
     plan->sub_blocks = p->sub_blocks;
+    plan->layers = question->layers;
+    plan->activation_bytes = question->activation_bytes;
     plan->link_alpha_us = question->link_alpha_us;
     plan->link_gbps = question->link_gbps;
     plan->makespan_ms = score.ms;
@@ -320,6 +324,8 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     fill_ranks(p, s, tokens, plan);
     if (a->kv)
         fill_kv(p, s, a->kv, plan);
+    plan->joint = a->kv != NULL;
+    hcp_plan_memory(plan, NULL, 0);
     cost_areas(p, tokens, s->areas);
     if (has_finish(p) && a->kv)
         joint_kernels(p, s, tokens, a->kv);
@@ -332,7 +338,6 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->even_ms = known(p, a->even);
     plan->gain_over_even = plan->even_ms / plan->makespan_ms;
     plan->drop_ms = known(p, a->drop);
-    plan->joint = a->kv != NULL;
     plan->tied_ms = a->kv ? known(p, a->tied) : NAN;
     plan->gain_over_tied = plan->tied_ms / plan->makespan_ms;
     plan->decision = decision(plan);

@@ -36,6 +36,7 @@ void hcp_question_init(hcp_question *question)
     question->stripes = 8;
     question->buffers = 2;
     question->sub_blocks = 1;
+    question->layers = 1;
 }
 
 void hcp_plan_init(hcp_plan *plan, hcp_plan_rank *ranks, size_t ranks_capacity,
@@ -91,6 +92,11 @@ static hcp_status check_question(const hcp_question *q, char *text, size_t size)
     if (q->sub_blocks < 1 || q->sub_blocks > MAX_SUB_BLOCKS)
         return plan_fail(text, size, HCP_STATUS_INVALID, "sub_blocks %d not in 1..%d",
                          (int)q->sub_blocks, MAX_SUB_BLOCKS);
+    if (q->layers < 0 || q->layers > MAX_LAYERS || q->activation_bytes < 0 ||
+        q->activation_bytes > MAX_TOKEN_BYTES)
+        return plan_fail(text, size, HCP_STATUS_INVALID,
+                         "layers must be 0..%d and activation_bytes a token 0..%lld",
+                         MAX_LAYERS, (long long)MAX_TOKEN_BYTES);
     if (q->tile < 0 || q->tile > HCP_PLAN_MAX_LEN)
         return plan_fail(text, size, HCP_STATUS_INVALID, "tile %lld not in 0..%lld",
                          (long long)q->tile, (long long)HCP_PLAN_MAX_LEN);
@@ -131,6 +137,8 @@ static void set_problem(struct problem *p, const hcp_ring *ring, int64_t seq_len
     p->barrier = barrier != 0;
     p->sub_blocks = sub_blocks;
     p->alpha_ms = alpha_us / 1e3;
+    p->kv_bytes =
+        ring->token_bytes < 1e15 ? (int64_t)ring->token_bytes : HCP_PLAN_MAX_BYTES;
     p->token_ms = gbps > 0 ? ring->token_bytes / (gbps * 1e6) : 0;
 }
 
@@ -141,6 +149,10 @@ void problem_set_caps(struct problem *p, struct scratch *s)
         int64_t cap = p->ring->ranks[r].spec.max_tokens;
 
         s->cap[r] = cap > 0 && cap < p->seq_len ? cap : p->seq_len;
+        if (p->memory) {
+            cap = memory_tokens_alone(p, r);
+            s->cap[r] = cap < s->cap[r] ? cap : s->cap[r];
+        }
     }
 }
 
@@ -232,6 +244,11 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
                 question->link_alpha_us, question->link_gbps);
     p->stripes = question->stripes;
     p->extrapolate = question->extrapolate != 0;
+    p->layers = question->layers;
+    p->activation_bytes = question->activation_bytes;
+    p->memory = ring->memory;
+    p->box = s->box;
+    p->forward = s->forward;
     *links = (struct links){
         .link = question->links,
         .n_links = question->n_links,
@@ -265,6 +282,8 @@ hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int ex
                          "strategy given is a split of your own: use "
                          "hcp_plan_evaluate()");
     missing = round_shortfall(&p, NULL);
+    if (p.memory && (missing > 0 || memory_hopeless(&p, &s, question)))
+        return memory_explain(&p, &s, question->layout, text, text_size);
     if (missing > 0)
         return plan_fail(
             text, text_size, HCP_STATUS_INFEASIBLE,
@@ -273,6 +292,8 @@ hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int ex
             (long long)missing, (long long)p.seq_len, (long long)p.tile);
     strategy_speeds(&p, &s);
     status = order_decide(&p, &s, question, exhaustive, text, text_size, &answer);
+    if (status == HCP_STATUS_INFEASIBLE && p.memory)
+        return memory_explain(&p, &s, question->layout, text, text_size);
     if (status)
         return status;
     if (question->late_kv)
@@ -321,6 +342,9 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
                          "rank %zu keeps the KV of %lld tokens, which does not add up to "
                          "%lld",
                          r, (long long)kept[r], (long long)p.seq_len);
+    problem_set_layout(&p, question->layout);
+    if (p.memory && (status = memory_check(&p, &s, tokens, text, text_size)))
+        return status;
     for (r = 0; r < p.n; r++)
         if (kept[r] > p.cap[r])
             return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
@@ -328,7 +352,6 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
                              "%lld; give it fewer or raise the cap",
                              r, (long long)kept[r], kept == tokens ? "" : "' KV",
                              (long long)p.cap[r]);
-    problem_set_layout(&p, question->layout);
     given = *question;
     given.strategy = HCP_STRATEGY_GIVEN;
     given.order = HCP_ORDER_GIVEN;

@@ -493,6 +493,12 @@ static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char 
                              "rank %zu: linear work must be 0..1e9 us, a token and fixed",
                              r);
         ring->linear |= layer_given(spec);
+        if (spec->max_bytes < 0 || spec->weight_bytes < 0 ||
+            spec->max_bytes > HCP_PLAN_MAX_BYTES || spec->weight_bytes > HCP_PLAN_MAX_BYTES)
+            return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                             "rank %zu: bytes must be 0..%lld", r,
+                             (long long)HCP_PLAN_MAX_BYTES);
+        ring->memory |= spec->max_bytes > 0;
     }
     return HCP_STATUS_OK;
 }

@@ -245,8 +245,7 @@ void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas)
     }
 }
 
-/* Has a rank with len tokens work on KV from later ranks? */
-static int sees_later(const struct problem *p, int64_t len)
+int cost_sees_later(const struct problem *p, int64_t len)
 {
     if (!p->causal)
         return 1;
@@ -261,7 +260,7 @@ void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *
 
     for (int32_t j = 0; j < m; j++) {
         hops[j] = last >= 0 ? m - j + last : m - 1 - j;
-        if (sees_later(p, len[j]))
+        if (cost_sees_later(p, len[j]))
             last = j;
     }
 }

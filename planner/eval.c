@@ -345,6 +345,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     struct score score;
     int by_rank; /* s->busy is, already */
 
+    if (p->memory && !memory_fits(p, p->n, NULL, tokens, s->largest))
+        return (struct score){1, 0, 0, 0};
     classify(p, s, tokens);
     by_rank = s->memo.holds == HOLDS_BUSY;
     if (act->direct) { /* one class a rank; own times in place of the memo's */
@@ -554,7 +556,10 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                             .len = len,
                             .busy = busy};
     struct score score;
+    int64_t largest[3];
 
+    if (p->memory && !memory_fits(p, (size_t)m, rank, len, largest))
+        return (struct score){1, 0, 0, 0};
     for (int i = 0; i < m; i++) {
         const hcp_model *model = problem_model(p, (size_t)rank[i]);
 

@@ -47,6 +47,8 @@ extern "C" {
 /* Longest sequence in tokens (2^30) and largest group. */
 #define HCP_PLAN_MAX_LEN ((int64_t)1 << 30)
 #define HCP_PLAN_MAX_RANKS 4096
+/* Largest memory of a rank, 2^50. */
+#define HCP_PLAN_MAX_BYTES ((int64_t)1 << 50)
 
 #if defined __GNUC__
 #define HCP_API __attribute__((visibility("default")))
@@ -143,6 +145,8 @@ typedef struct hcp_rank {
      * neither. 0 (default): attention alone. */
     double linear_before_us, linear_before_fixed_us;
     double linear_after_us, linear_after_fixed_us;
+    int64_t max_bytes;    /* memory cap in bytes, see hcp_plan_rank.memory_bytes; 0 = none */
+    int64_t weight_bytes; /* held whatever the tokens, of that; default 0 */
 } hcp_rank;
 
 /* May the planner choose the order of the ranks in the ring? */
@@ -204,6 +208,8 @@ typedef struct hcp_question {
                       queries' tokens */
     const int64_t *kv_tokens; /* hcp_plan_evaluate(): [n] tokens whose KV each rank keeps,
                                  which add up to seq_len; default NULL: as the queries */
+    int32_t layers;           /* whose KV a rank keeps of its tokens, 0 .. 65536; default 1 */
+    int64_t activation_bytes; /* it holds beside that, a token; default 0 */
 } hcp_question;
 
 /* A run of consecutive tokens. */
@@ -232,6 +238,14 @@ typedef struct hcp_plan_rank {
         late_slots; /* of a plan with late_kv: by how much its KV is late (hcp_plan) */
     int64_t first_kv_segment, n_kv_segments; /* its KV's part of hcp_plan.segments: that of
                                                 its queries unless the plan is joint */
+    int64_t max_bytes, weight_bytes;          /* as in hcp_rank */
+    int64_t memory_bytes; /* weight_bytes, and for each of its tokens K and V of all layers,
+                             activation_bytes, and K and V of a layer once more where its
+                             block is sent in pieces; and receive buffers for K and V of a
+                             layer, `buffers` of them but at most one a rank of the ring
+                             beside it, each of the largest block that it receives. 0 for a
+                             rank without tokens, and in a joint plan, whose caps are in
+                             tokens. Never above max_bytes */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -306,6 +320,8 @@ typedef struct hcp_plan {
                        plan that hcp_plan_evaluate() fills the same queries with their own
                        KV. NaN: not joint, over a cap, or outside the hull */
     double gain_over_tied; /* tied_ms / makespan_ms */
+    int32_t layers;
+    int64_t activation_bytes;
 } hcp_plan;
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
@@ -410,6 +426,11 @@ HCP_API hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *q
                                      const int64_t *tokens, void *workspace,
                                      size_t workspace_bytes, char *text, size_t text_size,
                                      hcp_plan *plan);
+
+/* Fills in memory_bytes of the ranks of a plan from its other members, as an executor that
+ * changes its buffers or sub_blocks, or the tokens, must before it runs it.
+ * HCP_STATUS_INFEASIBLE names the first rank that needs more than its max_bytes. */
+HCP_API hcp_status hcp_plan_memory(hcp_plan *plan, char *text, size_t text_size);
 
 /* The tokens that each of n ranks holds in a layout (not AUTO), in rank order: counts[r]
  * segments of rank r, in the order in which its tokens lie in memory, empty ones left

@@ -4,7 +4,8 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/solve-search.c planner/solve-exact.c planner/order.c planner/links.c \
 	planner/eval.c planner/ring.c planner/ring-wide.c planner/ring-lanes.h \
 	planner/ring-pieces.c planner/eval-pieces.c \
-	planner/cost.c planner/layer-cost.c planner/scratch.c planner/names.c planner/json.c \
+	planner/cost.c planner/layer-cost.c planner/memory.c planner/memory-room.c \
+	planner/memory-forward.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.c planner/plan-check.c planner/late.c \
 	planner/ring-late.c planner/joint.h planner/joint.c planner/joint-ring.c \
 	planner/joint-search.c planner/joint-answer.c

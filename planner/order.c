@@ -64,7 +64,8 @@ static int alike(const struct problem *p, size_t a, size_t b)
         if (x->model[k] != y->model[k])
             return 0;
     if (x->nominal != y->nominal || x->spec.max_tokens != y->spec.max_tokens ||
-        !layer_alike(&x->spec, &y->spec))
+        x->spec.max_bytes != y->spec.max_bytes ||
+        x->spec.weight_bytes != y->spec.weight_bytes || !layer_alike(&x->spec, &y->spec))
         return 0;
     if (!p->links || p->links->n_links == 0)
         return 1;
@@ -394,7 +395,7 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
     double given_ms = NAN, any_ms = NAN;
     int changed = 0;
 
-    p->thorough = p->any_subset;
+    p->thorough = p->any_subset || p->memory;
     status = strategy_decide(p, s, question, text, text_size, out);
     out->given_order_ms = out->any_order_ms = NAN;
     if (question->order == HCP_ORDER_GIVEN)

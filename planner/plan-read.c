@@ -47,6 +47,8 @@ enum member {
     M_JOINT,
     M_TIED,
     M_GAIN_TIED,
+    M_LAYERS,
+    M_ACTIVATION,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
@@ -58,7 +60,7 @@ static const char *const member_names[M_COUNT] = {
     "exact",       "buffers",    "barrier",        "link_alpha_us",  "link_gbps",
     "models_hash", "sub_blocks", "order",          "given_order_ms", "any_order_ms",
     "late_kv",     "in_turn_ms", "late_bound_ms",  "joint",          "tied_ms",
-    "gain_over_tied"};
+    "gain_over_tied", "layers",  "activation_bytes"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -84,6 +86,9 @@ enum rank_member {
     R_AFTER_MS,
     R_LATE_SLOTS,
     R_KV_SEGMENTS,
+    R_MAX_BYTES,
+    R_WEIGHT,
+    R_MEMORY,
     R_COUNT
 };
 static const char *const rank_names[R_COUNT] = {
@@ -110,7 +115,10 @@ static const char *const rank_names[R_COUNT] = {
     "linear_before_ms",
     "linear_after_ms",
     "late_slots",
-    "kv_segments"};
+    "kv_segments",
+    "max_bytes",
+    "weight_bytes",
+    "memory_bytes"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -327,6 +335,12 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &rank->linear_before_ms);
     case R_AFTER_MS:
         return jin_double(in, &rank->linear_after_ms);
+    case R_MAX_BYTES:
+        return jin_int(in, 1, HCP_PLAN_MAX_BYTES, &rank->max_bytes);
+    case R_WEIGHT:
+        return jin_int(in, 0, HCP_PLAN_MAX_BYTES, &rank->weight_bytes);
+    case R_MEMORY:
+        return jin_int(in, 0, INT64_MAX, &rank->memory_bytes);
     default:
         r->kv = id == R_KV_SEGMENTS;
         *(r->kv ? &rank->first_kv_segment : &rank->first_segment) = (int64_t)r->n_segments;
@@ -437,6 +451,10 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
         return read_int32(in, 0, MAX_BUFFERS, &plan->buffers);
     case M_SUB_BLOCKS:
         return read_int32(in, 1, MAX_SUB_BLOCKS, &plan->sub_blocks);
+    case M_LAYERS:
+        return read_int32(in, 0, MAX_LAYERS, &plan->layers);
+    case M_ACTIVATION:
+        return jin_int(in, 0, MAX_TOKEN_BYTES, &plan->activation_bytes);
     case M_CRITICAL:
         return read_int32(in, 0, HCP_PLAN_MAX_RANKS - 1, &plan->critical_rank);
     case M_BATCH:
@@ -594,6 +612,7 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.stripes = 8;
     result.buffers = 2;
     result.sub_blocks = 1;
+    result.layers = 1;
     result.strategy = HCP_STRATEGY_BEST;
     result.makespan_ms = result.bound_ms = result.even_ms = result.drop_ms = NAN;
     result.gain_over_even = NAN;

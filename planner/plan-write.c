@@ -100,6 +100,17 @@ static int has_linear(const hcp_plan_rank *rank)
            rank->linear_after_us > 0 || rank->linear_after_fixed_us > 0;
 }
 
+/* Was memory part of the question? */
+static int has_memory(const hcp_plan *plan)
+{
+    if (plan->layers != 1 || plan->activation_bytes > 0)
+        return 1;
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].max_bytes > 0 || plan->ranks[r].weight_bytes > 0)
+            return 1;
+    return 0;
+}
+
 static void put_segments(struct json_out *out, const char *name,
                          const hcp_segment *segment, int64_t n)
 {
@@ -115,7 +126,7 @@ static void put_segments(struct json_out *out, const char *name,
     put(out, "]");
 }
 
-static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
+static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r, int memory)
 {
     const hcp_plan_rank *rank = &plan->ranks[r];
 
@@ -157,12 +168,19 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r)
         name_double(out, "linear_before_ms", rank->linear_before_ms);
         name_double(out, "linear_after_ms", rank->linear_after_ms);
     }
+    if (rank->max_bytes > 0)
+        name_int(out, "max_bytes", rank->max_bytes);
+    if (rank->weight_bytes > 0)
+        name_int(out, "weight_bytes", rank->weight_bytes);
+    if (memory)
+        name_int(out, "memory_bytes", rank->memory_bytes);
     put(out, "}");
 }
 
 static void put_plan(struct json_out *out, const hcp_plan *plan)
 {
     size_t dropped = 0;
+    int memory = has_memory(plan);
 
     put(out, "{\"schema\":1");
     name_string(out, "strategy", hcp_strategy_name(plan->strategy), 16);
@@ -173,7 +191,7 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     put_name(out, "ranks");
     put(out, "[");
     for (size_t r = 0; r < plan->n_ranks; r++) {
-        put_rank(out, plan, r);
+        put_rank(out, plan, r, memory);
         dropped += plan->ranks[r].tokens == 0 && plan->ranks[r].kv_tokens == 0;
     }
     put(out, "]");
@@ -230,6 +248,10 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
         put(out, ",\"joint\":true");
         name_double(out, "tied_ms", plan->tied_ms);
         name_double(out, "gain_over_tied", plan->gain_over_tied);
+    }
+    if (memory) {
+        name_int(out, "layers", plan->layers);
+        name_int(out, "activation_bytes", plan->activation_bytes);
     }
     put(out, "}");
 }
@@ -354,6 +376,14 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
         hash_u64(&h, (uint64_t)rank->n_kv_segments);
         hash_segments(&h, plan->segments + rank->first_segment, rank->n_segments);
         hash_segments(&h, plan->segments + rank->first_kv_segment, rank->n_kv_segments);
+    }
+    if (has_memory(plan)) {
+        hash_u64(&h, (uint64_t)plan->layers);
+        hash_u64(&h, (uint64_t)plan->activation_bytes);
+        for (size_t r = 0; r < plan->n_ranks; r++) {
+            hash_u64(&h, (uint64_t)plan->ranks[r].max_bytes);
+            hash_u64(&h, (uint64_t)plan->ranks[r].weight_bytes);
+        }
     }
     return h;
 }

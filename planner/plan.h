@@ -12,7 +12,7 @@
  *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c,
  *   late.c        KV that comes late travels late   ring-late.c   ... in that order
  *   cost.c        block times, areas, segments      plan-check.c
- *   layer-cost.c  linear work around the ring
+ *   layer-cost.c  linear work around the ring       memory*.c  caps in bytes
  *   joint*.c      queries and KV split apart (joint.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
@@ -32,6 +32,8 @@
 #define MEMO_WORDS (MEMO_CLASSES / 64)
 #define JOINT_MAX_RANKS 256
 #define LATE_RANKS 64
+#define MAX_LAYERS 65536
+#define MAX_TOKEN_BYTES ((int64_t)1 << 32)
 
 struct stored_model {
     hcp_model *model;
@@ -65,11 +67,14 @@ struct hcp_ring {
     int has[3]; /* every rank has a model of this kind */
     int32_t n_ids;
     int linear;         /* a rank has linear work */
+    int memory;         /* a rank has a cap in bytes */
     double token_bytes; /* K and V of one token, all batches */
     hcp_model **own;    /* [2 n] of batches between measured ones; NULL: none */
     size_t n_own;
     struct bound_rank *ranks;
 };
+
+struct memory_forward;
 
 /* One question about one layout with one set of models. */
 struct problem {
@@ -95,6 +100,13 @@ struct problem {
     int joint;    /* split queries and KV apart */
     const int32_t *slots; /* [n] by which each rank's KV is late; NULL: all in turn */
     double *late_bound;   /* where eval_split() is to leave ring_late_bound(); or NULL */
+    int memory;                /* caps in bytes: not every split under cap fits */
+    int64_t layers, kv_bytes;  /* kv_bytes: of a token in one layer */
+    int64_t activation_bytes;
+    int64_t *box; /* [n] scratch of memory_shortfall() where there is a cap in bytes */
+    struct memory_forward *forward; /* the same, of few ranks */
+    size_t raised; /* rank whose cap in bytes is to be taken as that much higher */
+    int64_t raised_by;
 };
 
 /* Links between ranks: the question's, or (places) those of a plan. */
@@ -257,6 +269,7 @@ enum {              /* who uses which of the tokens arrays */
        TOK_JOINT_HERE_KV,
        TOK_JOINT_PLAN_Q, /* of the answer */
        TOK_JOINT_PLAN_KV,
+       TOK_BOX,     /* search: a start in memory */
        TOK_COUNT
 };
 
@@ -277,6 +290,10 @@ struct scratch {
     int32_t *hops, *run_end;
     double *send_ms;
     double *before, *after; /* [m] linear work of the active ranks */
+    int64_t *largest;       /* [n] largest block each receives */
+    int64_t *box;           /* [n] caps of splits that fit into memory */
+    struct memory_forward *forward; /* of few ranks */
+    int full; /* a search has met caps in bytes */
     double *fin, *busy;           /* [n] of the last evaluated split, by rank */
     double *plan_fin, *plan_busy; /* [n] of the split in TOK_PLAN */
     double *whole, *peak;         /* [n] throughput on the whole sequence, and at most */
@@ -344,6 +361,8 @@ void cost_each_call(const struct problem *p, int64_t own_len, int64_t kv_len, in
                     void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx);
 /* Attention area (query, key pairs) of each rank; sums to S (S + 1) / 2 or S^2. */
 void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas);
+/* Has a rank with len tokens work on KV from later ranks? */
+int cost_sees_later(const struct problem *p, int64_t len);
 /* How far each active rank's KV travels (len[m] > 0, in ring order). */
 void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *hops);
 /* Segments of all ranks in rank order; counts[r] of rank r. Returns their number; out
@@ -368,6 +387,95 @@ double layer_ms(const struct problem *p, size_t r, int64_t len);
 double layer_shares(const struct problem *p, const double *speed, double *share);
 /* Area that a rank would do in a ms if it had the whole sequence, linear work and all. */
 double layer_speed(const struct problem *p, size_t r, double speed);
+
+/* memory.c: a rank's cap in bytes; more than anything where there is none. */
+int64_t memory_cap(const struct problem *p, size_t r);
+/* Product and sum; they stop at more than any cap. */
+int64_t memory_times(int64_t a, int64_t b);
+int64_t memory_plus(int64_t a, int64_t b);
+/* Bytes left beside the weights of a rank. */
+int64_t memory_room(const struct problem *p, size_t r);
+/* Bytes a token takes on its rank of `len` tokens, whose block is sent or is not. */
+int64_t memory_unit(const struct problem *p, int64_t len, int sends);
+/* Receive buffers of a rank in a ring of m. */
+int32_t memory_buffers(const struct problem *p, int32_t m);
+/* Bytes that len tokens take on a rank beside its weights, in a ring of m, the largest
+ * block that it receives being `largest`. */
+int64_t memory_bytes(const struct problem *p, int64_t len, int64_t largest, int sends,
+                     int32_t m);
+/* The largest block that each of n ranks receives, those without tokens left out. Returns
+ * the number of the others; *last_sends: whether the last one sends (all others do). */
+int32_t memory_largest(const struct problem *p, size_t n, const int64_t *len,
+                       int64_t *largest, int *last_sends);
+/* Does a split fit? Of the ranks rank[n], or (NULL) of all. largest [n] is filled. */
+int memory_fits(const struct problem *p, size_t n, const int32_t *rank,
+                const int64_t *len, int64_t *largest);
+/* HCP_STATUS_INFEASIBLE if a split does not: which rank lacks how much. */
+hcp_status memory_check(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                        char *text, size_t text_size);
+/* Is it certain that no split fits? (Not of up to three ranks.) */
+int memory_hopeless(const struct problem *p, struct scratch *s,
+                    const hcp_question *question);
+/* Why no split fits in a layout, or in any (AUTO): by how many tokens, and the rank where
+ * the fewest bytes more would do. */
+hcp_status memory_explain(const struct problem *p, struct scratch *s, hcp_layout layout,
+                          char *text, size_t text_size);
+/* Tokens that a rank could hold if it received none. */
+int64_t memory_tokens_alone(const struct problem *p, size_t r);
+
+/* memory-room.c: tokens that fit into so many bytes on a rank whose block is sent, or is not. */
+int64_t memory_tokens_in(const struct problem *p, int64_t bytes, int sends);
+/* Do blocks reach the ranks after them only? */
+int memory_forward(const struct problem *p);
+/* Caps under which every split into at most m ranks fits, rank h having `most`, which
+ * nobody exceeds; inner: nor those before h that (only where blocks go forward). -1: h
+ * cannot. */
+struct memory_shape {
+    size_t h;
+    int64_t most, inner;
+    int32_t m;
+};
+int memory_box(const struct problem *p, const uint8_t *allowed,
+               const struct memory_shape *b, int64_t *cap);
+/* Tokens by which memory falls short of the sequence; 0: cap is a box of splits with room
+ * for it. Right, of up to 64 ranks that send whole blocks, but for two things: of more than
+ * FORWARD_STEPS tiles where blocks go forward, only steps are looked at; and rings of fewer
+ * ranks, which need fewer buffers, in groups of up to 16 (8 where blocks go forward) alone.
+ * Otherwise some shares are looked at, and 0 is right. */
+int64_t memory_shortfall(const struct problem *p, const uint8_t *allowed, int64_t *cap);
+/* One box after the other that has room for the sequence; 0: no more. Begin with zeros. */
+enum { ALL_HOLDERS = 64 }; /* ranks up to which every one is tried as holder */
+struct memory_boxes {
+    size_t holder[ALL_HOLDERS];
+    int n, h;
+    int64_t k;
+    int32_t m;
+    struct memory_shape shape; /* of this one */
+};
+int memory_next_box(const struct problem *p, const uint8_t *allowed,
+                    struct memory_boxes *at, int64_t *cap);
+/* Of these the ones in which shares by weight under the caps take least time; how many. */
+enum { MEMORY_BOXES = 4 };
+int memory_best_boxes(const struct problem *p, const uint8_t *allowed,
+                      const double *weight, struct memory_shape out[MEMORY_BOXES],
+                      int64_t *cap);
+
+/* memory-forward.c: as memory_shortfall(), where blocks go forward, in p->forward. */
+enum { FORWARD_RANKS = 64, FORWARD_STEPS = 256, FORWARD_POINTS = 2 * FORWARD_STEPS + 2 };
+struct memory_forward {
+    const struct problem *p;
+    int64_t received;          /* bytes a token of the largest block received */
+    int32_t n_points;          /* of M */
+    int64_t m[FORWARD_POINTS]; /* ascending */
+    int64_t room[FORWARD_POINTS];
+    /* Tiles, without and with the remainder, in two generations; by rank how they are
+     * reached: M0, and the remainder. */
+    int64_t most[2][2][FORWARD_POINTS];
+    int16_t (*from)[2][FORWARD_POINTS];
+    int8_t (*took)[2][FORWARD_POINTS];
+};
+int64_t memory_forward_shortfall(const struct problem *p, const uint8_t *allowed,
+                                 int64_t *cap);
 
 /* ring.c: makespan in ms; fin [m]; steps NULL or [m * m], whose ranks are active
  * indices. */

@@ -186,6 +186,7 @@ void problem_set_layout(struct problem *p, hcp_layout layout)
         parts = p->stripes;
     set_tile(p, parts * p->kernel_tile);
     if (parts > 1 &&
-        (p->tiles < LEAST_UNITS * (int64_t)p->n || round_shortfall(p, NULL) > 0))
+        (p->tiles < LEAST_UNITS * (int64_t)p->n || round_shortfall(p, NULL) > 0 ||
+         (p->memory && memory_shortfall(p, NULL, p->box) > 0)))
         set_tile(p, p->kernel_tile);
 }

@@ -32,6 +32,20 @@ static void *carve(struct carver *c, size_t count, size_t size)
 
 #define CARVE(field, count) ((field) = carve(c, (count), sizeof *(field)))
 
+/* Of groups in which it is used. */
+static void carve_forward(struct scratch *s, struct carver *c, size_t n)
+{
+    struct memory_forward where;
+
+    CARVE(s->forward, n > 0);
+    CARVE(where.from, n);
+    CARVE(where.took, n);
+    if (c->base && n > 0) {
+        s->forward->from = where.from;
+        s->forward->took = where.took;
+    }
+}
+
 static void carve_all(struct scratch *s, struct carver *c, size_t n)
 {
     struct memo *memo = &s->memo;
@@ -81,6 +95,9 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->send_ms, n);
     CARVE(s->before, n);
     CARVE(s->after, n);
+    CARVE(s->largest, n);
+    CARVE(s->box, n);
+    carve_forward(s, c, n <= FORWARD_RANKS ? n : 0);
     CARVE(s->fin, n);
     CARVE(s->busy, n);
     CARVE(s->plan_fin, n);
@@ -154,6 +171,7 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
     memo_reset(&s->memo);
     s->calls_ready = 0;
     s->sharers_clear = 0;
+    s->full = 0;
     memset(s->act.guess, 0, n * sizeof *s->act.guess);
     memset(s->act.seen, 0, (size_t)s->memo.cap * sizeof *s->act.seen);
     s->act.split = 0;

@@ -5,7 +5,8 @@
 /* Branch and bound over tile splits. A box is a range of tile counts for each active
  * rank. Blocks never get faster when a length grows, and the recurrence never gets
  * faster when a block does, so the recurrence with every rank at its lower end is a
- * lower bound for the whole box. Which ranks are in the ring and which one holds the
+ * lower bound for the whole box. A split that does not fit into memory does not with more
+ * tokens either. Which ranks are in the ring and which one holds the
  * remainder is enumerated outside, because both change the ring itself. */
 enum { MAX_EXACT = 3, STACK = 256, NODES = 200000 };
 
@@ -88,6 +89,8 @@ static void look(struct branch *b, struct box *box, struct box *stack, int *top)
     if (!narrow(b, box))
         return;
     score = at_lower_end(b, box, len);
+    if (score.none)
+        return;
     box->bound_ms = score.ms;
     if (!is_point(b, box)) {
         if (hopeful(b, score.ms))

@@ -442,14 +442,14 @@ static void descend(struct search *q)
 }
 
 /* Down from the split found so far and, for four ranks, from the best of those all over.
- */
-static void look_everywhere(struct search *q)
+ * boxed: caps in bytes are in the way of the split of equal busy times. */
+static void look_everywhere(struct search *q, int boxed)
 {
     const struct problem *p = q->p;
     int64_t *kept = q->s->tokens[TOK_START];
     struct score score;
 
-    if (!p->thorough || p->n > SMALL_GROUP)
+    if (!p->thorough || p->n > SMALL_GROUP || (!p->any_subset && !boxed))
         return;
     descend(q);
     if (q->n_allowed != 4)
@@ -495,6 +495,58 @@ static void scan(struct search *q)
     }
 }
 
+/* A split to begin with where caps in bytes forbid the one of equal busy times: the
+ * fastest of those of equal busy times under caps that leave every split in memory, of the
+ * most promising ones. -1: there is none. */
+static double start_in_memory(const struct problem *p, struct scratch *s,
+                              const uint8_t *allowed, int64_t *out)
+{
+    struct problem boxed = *p;
+    struct memory_shape box[MEMORY_BOXES];
+    int64_t *trial = s->tokens[TOK_BOX];
+    double best = -1;
+    int n;
+
+    boxed.cap = s->box;
+    weights_from_speed(p, s->speed, s->weight);
+    n = memory_best_boxes(p, allowed, s->weight, box, s->box);
+    for (int i = 0; i < n || (best < 0 && i == n); i++) {
+        int stale = 0;
+        double busy;
+        struct score score;
+
+        if (i < n ? memory_box(p, allowed, &box[i], s->box) != 0
+                  : memory_shortfall(p, allowed, s->box) > 0)
+            continue;
+        busy = equalise(&boxed, s, allowed, HUGE_MS, trial, &stale);
+        if (busy < 0)
+            continue;
+        score = eval_split(p, s, trial, HUGE_MS, NULL);
+        if (!score.none && (best < 0 || score.ms < best)) {
+            best = score.ms;
+            memcpy(out, trial, p->n * sizeof *out);
+        }
+    }
+    return best;
+}
+
+/* polish(), but for what does not fit then. */
+static double polish_in_memory(const struct problem *p, struct scratch *s,
+                               const uint8_t *allowed, int64_t n_allowed, double least,
+                               int stale, int64_t *out)
+{
+    int64_t *before = s->tokens[TOK_BOX];
+    double busy;
+
+    if (p->memory)
+        memcpy(before, out, p->n * sizeof *out);
+    busy = polish(p, s, allowed, n_allowed, least, stale, out);
+    if (!p->memory || memory_fits(p, p->n, NULL, out, s->largest))
+        return busy;
+    memcpy(out, before, p->n * sizeof *out);
+    return least;
+}
+
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out)
 {
@@ -506,21 +558,27 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                        .fin = s->weight,
                        .busy = s->value2};
     int64_t m = 0, step = 1;
-    int stale = 0;
+    int stale = 0, boxed = 0;
     double busy = equalise(p, s, allowed, limit_ms, out, &stale);
 
     if (busy == -1)
         return (struct score){1, 0, 0, 0};
     if (busy == -2)
         return (struct score){0, 1, 0, limit_ms};
+    if (p->memory && !memory_fits(p, p->n, NULL, out, s->largest)) {
+        boxed = s->full = 1;
+        busy = start_in_memory(p, s, allowed, out);
+        if (busy < 0)
+            return (struct score){1, 0, 0, 0};
+    }
     for (size_t r = 0; r < p->n; r++)
         m += out[r] > 0;
     q.n_allowed = count(p, allowed);
-    if (q.n_allowed <= LARGE_GROUP)
-        busy = polish(p, s, allowed, q.n_allowed, busy, stale, out);
+    if (q.n_allowed <= LARGE_GROUP && !boxed)
+        busy = polish_in_memory(p, s, allowed, q.n_allowed, busy, stale, out);
     q.budget = budget_of(m);
     /* No split of these ranks gets there, or none that is looked at. */
-    if (!s->act.direct && q.n_allowed > LARGE_GROUP &&
+    if (!s->act.direct && q.n_allowed > LARGE_GROUP && !boxed &&
         busy * (q.budget > 0 ? MARGIN : 1) >= limit_ms)
         return (struct score){0, 1, 0, limit_ms};
     keep(&q, eval_split(p, s, out, HUGE_MS, NULL));
@@ -533,7 +591,7 @@ struct score solve_search(const struct problem *p, struct scratch *s,
             ;
     if (p->rest > 0 && q.budget > 0)
         move_rest(&q);
-    look_everywhere(&q);
+    look_everywhere(&q, boxed);
     memcpy(s->fin, q.fin, p->n * sizeof *s->fin);
     memcpy(s->busy, q.busy, p->n * sizeof *s->busy);
     if (s->memo.holds == HOLDS_BUSY) /* of another split, it may be */

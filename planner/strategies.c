@@ -96,6 +96,29 @@ static int hopeless(const struct problem *p, struct scratch *s, double peak_sum,
 
 enum rule { RULE_EVEN, RULE_NOMINAL, RULE_PROPORTIONAL };
 
+/* Shares by s->weight where caps are in bytes: if these do not fit, under the caps of a box
+ * of splits that do, one in which the weights are kept best. */
+static int share_in_memory(const struct problem *p, struct scratch *s, int64_t *tokens)
+{
+    struct problem boxed = *p;
+    struct memory_shape box[MEMORY_BOXES];
+    int n;
+
+    if (round_shares(p, s, s->weight, tokens) == 0 && memory_fits(p, p->n, NULL, tokens, s->largest))
+        return 0;
+    boxed.cap = s->box;
+    n = memory_best_boxes(p, NULL, s->weight, box, s->box);
+    for (int i = 0; i <= n; i++) {
+        int left = i < n ? memory_box(p, NULL, &box[i], s->box) == 0
+                         : memory_shortfall(p, NULL, s->box) == 0;
+
+        if (left && round_shares(&boxed, s, s->weight, tokens) == 0 &&
+            memory_fits(p, p->n, NULL, tokens, s->largest))
+            return 0;
+    }
+    return -1;
+}
+
 static int share_by_rule(const struct problem *p, struct scratch *s, enum rule rule,
                          int64_t *tokens)
 {
@@ -112,7 +135,9 @@ static int share_by_rule(const struct problem *p, struct scratch *s, enum rule r
                            ? p->ring->ranks[r].nominal / most /* equal ones: even */
                        : p->linear ? layer_speed(p, r, s->whole[r])
                                    : s->whole[r];
-    return round_shares(p, s, s->weight, tokens);
+    if (!p->memory)
+        return round_shares(p, s, s->weight, tokens);
+    return share_in_memory(p, s, tokens);
 }
 
 /* Whether it stays inside the measured lengths, if that matters. */
@@ -347,6 +372,41 @@ static void enter_whole(struct contest *c)
         enter_split(c, s->tokens[TOK_CUR], 0);
 }
 
+/* Ranks up to which caps in bytes alone are a reason to look at subsets. */
+enum { MEMORY_SUBSETS = 8 };
+
+/* Is a rank's memory too small for the sequence? Then the slowest ranks may be those to
+ * keep. */
+static int caps_bind(const struct problem *p)
+{
+    for (size_t r = 0; r < p->n; r++)
+        if (memory_tokens_alone(p, r) < p->seq_len)
+            return 1;
+    return 0;
+}
+
+/* The best of those that leave out ranks which need not be the slowest. */
+static void enter_subset(struct contest *c)
+{
+    struct problem quick = *c->p;
+    struct scratch *s = c->s;
+    struct score score;
+    int exact;
+
+    quick.thorough = c->p->any_subset;
+    score = strategy_subset(&quick, s, limit_of(c), s->tokens[TOK_DROP]);
+    if (score.gave_up)
+        return;
+    enter(c, score, s->tokens[TOK_DROP], 0, 0);
+    if (quick.thorough)
+        return;
+    for (size_t r = 0; r < c->p->n; r++)
+        s->allowed[r] = s->tokens[TOK_DROP][r] > 0;
+    score = solve(c->p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
+    if (!score.gave_up)
+        enter(c, score, s->tokens[TOK_CUR], 0, 0);
+}
+
 static void enter_layout(struct contest *c, hcp_layout layout)
 {
     struct problem *p = c->p;
@@ -357,6 +417,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     problem_set_layout(p, layout);
     memo_reset(&s->memo);
     memset(s->allowed, 1, p->n);
+    s->full = 0;
     score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
     enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
     c->even = strategy_even(p, s, even_limit(c), s->tokens[TOK_OTHER]);
@@ -372,11 +433,9 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter_whole(c);
     c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
     enter(c, c->drop, s->tokens[TOK_DROP], 0, 0);
-    if (p->any_subset) {
-        score = strategy_subset(p, s, limit_of(c), s->tokens[TOK_DROP]);
-        if (!score.gave_up)
-            enter(c, score, s->tokens[TOK_DROP], 0, 0);
-    }
+    if (p->any_subset ||
+        (p->memory && p->n <= MEMORY_SUBSETS && (s->full || caps_bind(p))))
+        enter_subset(c);
 }
 
 /* The faster of two splits to compare an answer with; one that needs unmeasured lengths

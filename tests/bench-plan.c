@@ -3,9 +3,11 @@
  * Latency of hcp_plan_split, and a count of allocations on its path. Models are lookup
  * tables of 10 x 10 cells, two kinds of devices half and half; every call asks for
  * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
- * that queries and KV are split apart), p50 and p99 in us, allocations. Times are the processor's for this thread: a decision waits
- * for nothing, and others on the machine do not count. With --chart: latency and memory
- * against the number of ranks, as planner/latency.md and latency.gp have it.
+ * that queries and KV are split apart), p50 and p99 in us, allocations, and what else there
+ * is: a layer's linear work, caps in bytes far from or in the way. Times are the
+ * processor's for this thread: a decision waits for nothing, and others on the machine do
+ * not count. With --chart: latency and memory against the number of ranks, as
+ * planner/latency.md and latency.gp have it.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -55,6 +57,41 @@ static const struct fixture kinds[] = {
      .error = 0.02},
 };
 
+static enum { NOTHING, LAYER, ROOMY, FULL } also;
+static const char *const also_names[] = {"", "  layer", "  roomy", "  full"};
+
+/* The second half of the ranks is the slow kind. With caps in the way each of it has room
+ * for 2000 of about 8000 tokens of one layer, and for the buffers. */
+static hcp_ring *make_ring(const hcp_models *models, size_t n)
+{
+    hcp_rank *ranks = calloc(n, sizeof *ranks);
+    hcp_ring *ring = NULL;
+    hcp_shape shape;
+    char text[512];
+
+    hcp_shape_init(&shape);
+    for (size_t r = 0; r < n; r++) {
+        int slow = r >= n / 2;
+
+        hcp_rank_init(&ranks[r]);
+        snprintf(ranks[r].device, sizeof ranks[r].device, "%s", kinds[slow].device);
+        if (also == LAYER) {
+            ranks[r].linear_before_us = slow ? 0.2 : 0.1;
+            ranks[r].linear_after_us = slow ? 1 : 0.5;
+        } else if (also == ROOMY || (also == FULL && !slow)) {
+            ranks[r].max_bytes = (int64_t)80 << 30;
+        } else if (also == FULL) {
+            ranks[r].max_bytes = (int64_t)4096 * (2000 + 2 * 14000);
+        }
+    }
+    if (hcp_ring_create(models, &shape, ranks, n, NULL, text, sizeof text, &ring)) {
+        fprintf(stderr, "bench-plan: %s\n", text);
+        exit(1);
+    }
+    free(ranks);
+    return ring;
+}
+
 static double now_us(void)
 {
     struct timespec t;
@@ -88,7 +125,6 @@ struct result {
 static struct result measure(const hcp_models *models, const struct bench *b)
 {
     size_t n = b->n;
-    int *which = calloc(n, sizeof *which);
     double *us = calloc((size_t)b->calls, sizeof *us);
     uint64_t seed = 1;
     struct fixture_plan p;
@@ -98,9 +134,7 @@ static struct result measure(const hcp_models *models, const struct bench *b)
     long before;
     char text[512];
 
-    for (size_t r = 0; r < n; r++)
-        which[r] = r >= n / 2;
-    ring = fixture_ring(models, kinds, which, NULL, n);
+    ring = make_ring(models, n);
     fixture_plan_init(&p, n);
     p.plan.places = calloc(n, sizeof *p.plan.places);
     hcp_question_init(&question);
@@ -135,7 +169,6 @@ static struct result measure(const hcp_models *models, const struct bench *b)
     fixture_plan_free(&p);
     hcp_ring_free(ring);
     free(us);
-    free(which);
     return result;
 }
 
@@ -168,10 +201,11 @@ static void run(const hcp_models *models, int causal, hcp_layout layout,
             break;
         r = measure(models, &b);
         printf("%5zu ranks  %-6s %-10s %-12s %2d  %-5s  p50 %10.1f us  p99 %10.1f us  "
-               "%ld allocations\n",
+               "%ld allocations%s\n",
                b.n, causal ? "causal" : "full", hcp_layout_name(layout),
                hcp_strategy_name(strategy), (int)sub_blocks,
-               joint ? "joint" : hcp_order_name(order), r.p50_us, r.p99_us, r.allocations);
+               joint ? "joint" : hcp_order_name(order), r.p50_us, r.p99_us, r.allocations,
+               also_names[also]);
         fflush(stdout);
     }
 }
@@ -230,6 +264,9 @@ int main(int argc, char **argv)
     run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0, 64);
     run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE, 0, 64);
     run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN, 1, 4096);
+    for (also = LAYER; also <= FULL; also++)
+        run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0,
+            also == FULL ? 1024 : 32);
     fixture_free(models);
     return 0;
 }

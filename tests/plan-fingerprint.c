@@ -59,6 +59,36 @@ static int ask_joint(const hcp_ring *ring, const hcp_question *plain,
     return 0;
 }
 
+/* The same question with caps in bytes, in the way of most plans. */
+static int ask_capped(const hcp_models *models, const struct fixture *kinds,
+                      const int *which, const hcp_question *plain, struct fixture_plan *p,
+                      size_t n, uint64_t *seed)
+{
+    hcp_question q = *plain;
+    hcp_rank ranks[40];
+    hcp_shape shape;
+    hcp_ring *ring;
+    char text[512] = "";
+    hcp_status status;
+
+    for (size_t r = 0; r < n; r++) {
+        hcp_rank_init(&ranks[r]);
+        strcpy(ranks[r].device, kinds[which[r]].device);
+        ranks[r].max_bytes =
+            4096 * (int64_t)(fixture_real(seed, 2, 12) * (double)q.seq_len / (double)n + 1);
+    }
+    hcp_shape_init(&shape);
+    q.layers = 2;
+    if (hcp_ring_create(models, &shape, ranks, n, NULL, text, sizeof text, &ring))
+        return 1;
+    status = fixture_split(ring, &q, p, text, sizeof text);
+    if (!status && hcp_plan_to_json(&p->plan, json, sizeof json, NULL))
+        return 1;
+    printf("%d %s\n", (int)status, status ? text : json);
+    hcp_ring_free(ring);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -117,6 +147,8 @@ int main(int argc, char **argv)
             if (i == 4 && ask_reordered(ring, &q, &p, n, &seed))
                 return 1;
             if (i == 3 && round % 4 == 0 && ask_joint(ring, &q, &p))
+                return 1;
+            if (i >= 4 && ask_capped(models, kinds, which, &q, &p, n, &seed))
                 return 1;
             fixture_plan_free(&p);
             hcp_ring_free(ring);

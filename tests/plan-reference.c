@@ -702,6 +702,43 @@ void reference_forget(void)
     known.ring = NULL;
 }
 
+void reference_memory(const hcp_ring *ring, const hcp_question *q, const int64_t *tokens,
+                      int64_t *bytes)
+{
+    int m = 0, i = 0;
+
+    reference_makespan(ring, HCP_MODEL_BEST, q, tokens); /* fills ring_block */
+    for (size_t r = 0; r < ring->n; r++)
+        m += tokens[r] > 0;
+    for (size_t r = 0; r < ring->n; r++) {
+        int64_t kv = 2 * ring->shape.batch * ring->shape.kv_heads * ring->shape.head_dim *
+                     (strcmp(ring->shape.dtype, "fp32") == 0 ? 4 : 2);
+        int64_t largest = 0, buffers = q->buffers;
+
+        bytes[r] = 0;
+        if (tokens[r] == 0)
+            continue;
+        for (int k = 1; k < m; k++) {
+            int64_t len = 0;
+            int at = 0;
+
+            for (size_t o = 0; o < ring->n; o++)
+                if (tokens[o] > 0 && at++ == (i - k + m) % m)
+                    len = tokens[o];
+            if (ring_block[(i - 1 + m) % m][k - 1].sent && len > largest)
+                largest = len;
+        }
+        if (buffers == 0 || buffers > m - 1)
+            buffers = m - 1;
+        bytes[r] = ring->ranks[r].spec.weight_bytes +
+                   tokens[r] * (q->layers * kv + q->activation_bytes) +
+                   buffers * largest * kv;
+        if (ring_block[i][0].sent && ring_block[i][0].n > 1) /* copied into pieces */
+            bytes[r] += tokens[r] * kv;
+        i++;
+    }
+}
+
 struct best {
     const hcp_ring *ring;
     const hcp_question *q;
@@ -711,8 +748,16 @@ struct best {
 
 static void consider(struct best *b)
 {
+    int64_t bytes[3];
     double ms;
 
+    if (b->ring->memory) {
+        reference_memory(b->ring, b->q, b->tokens, bytes);
+        for (size_t r = 0; r < b->ring->n; r++)
+            if (b->ring->ranks[r].spec.max_bytes > 0 &&
+                bytes[r] > b->ring->ranks[r].spec.max_bytes)
+                return;
+    }
     for (size_t r = 0; r < b->ring->n; r++) {
         int64_t cap = b->ring->ranks[r].spec.max_tokens;
 

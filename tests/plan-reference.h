@@ -40,6 +40,11 @@ void reference_slots(const hcp_ring *ring, const hcp_question *question,
  */
 int64_t reference_tile(const hcp_ring *ring, const hcp_question *question);
 
+/* Bytes that each rank of a split needs under a question (layout not AUTO); 0 for a rank
+ * without tokens. */
+void reference_memory(const hcp_ring *ring, const hcp_question *question,
+                      const int64_t *tokens, int64_t *bytes);
+
 /* The best of all splits into whole tiles and one rest under the ring's caps, ranks
  * without tokens included; -1 if there is none. Up to three ranks. */
 double reference_best(const hcp_ring *ring, const hcp_question *question,

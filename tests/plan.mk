@@ -10,7 +10,8 @@ if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
 	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
 	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
-	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint
+	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
+	tests/test-plan-memory
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -19,6 +20,9 @@ tests_test_plan_solver_LDADD = $(PLAN_LIBS)
 tests_test_plan_layer_SOURCES = tests/test-plan-layer.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_layer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_layer_LDADD = $(PLAN_LIBS)
+tests_test_plan_memory_SOURCES = tests/test-plan-memory.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_memory_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_memory_LDADD = $(PLAN_LIBS)
 tests_test_plan_random_SOURCES = tests/test-plan-random.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_random_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_random_LDADD = $(PLAN_LIBS)

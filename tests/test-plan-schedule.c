@@ -58,6 +58,10 @@ static void random_split(struct split *s, uint64_t *seed)
         first += counts[r];
     }
     cost_hops(p, s->m, s->len, s->hops);
+    hcp_shape_init(&plan->shape);
+    plan->buffers = (int32_t)fixture_range(seed, 0, 4);
+    plan->layers = 2;
+    assert_int_equal(hcp_plan_memory(plan, NULL, 0), HCP_STATUS_OK);
 }
 
 /* The planner's calls of a piece, one by one against the executor's. */
@@ -111,6 +115,22 @@ static void check_step(const struct split *s, const struct ring_schedule *schedu
     }
 }
 
+/* What the executor takes for one layer's keys and values (ring-memory.c), of which a plan
+ * counts those of all layers: there are two. */
+static int64_t allocated(const struct split *s, const struct ring_schedule *schedule)
+{
+    const hcp_shape *shape = &s->plan.shape;
+    int64_t token = 4 * shape->batch * shape->kv_heads * shape->head_dim;
+    int64_t buffers = s->plan.buffers, own = schedule->tokens * token;
+
+    if (schedule->index < 0)
+        return 0;
+    if (buffers < 1 || buffers > s->m - 1)
+        buffers = s->m - 1;
+    return own + (schedule->n_send_pieces > 1 ? own : 0) +
+           buffers * schedule->max_block * token + own;
+}
+
 static void planner_counts_what_is_done(void **state)
 {
     int splits = (int)(2000 * fixture_scale());
@@ -131,6 +151,7 @@ static void planner_counts_what_is_done(void **state)
             for (int k = 0; schedule.index >= 0 && k < s.m; k++)
                 check_step(&s, &schedule, k);
             calls += schedule.n_calls;
+            assert_int_equal(s.ranks[r].memory_bytes, allocated(&s, &schedule));
             ring_schedule_free(&schedule);
         }
     }
