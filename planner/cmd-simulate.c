@@ -334,8 +334,9 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
         args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER | PLAN_GIVEN_JOINT))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
-                        "--tile, --stripes, --max-tokens, --linear-us, --model, --links, "
-                        "--reorder, --fix-order and --joint out");
+                        "--tile, --stripes, --max-tokens, --linear-us, --model, --memory, "
+                        "--weights, --layers, --activation-bytes, --links, --reorder, "
+                        "--fix-order and --joint out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;

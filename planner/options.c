@@ -25,7 +25,11 @@ enum {
     OPT_HIDDEN,
     OPT_FFN,
     OPT_MLP,
-    OPT_JOINT
+    OPT_JOINT,
+    OPT_MEMORY,
+    OPT_WEIGHTS,
+    OPT_LAYERS,
+    OPT_ACTIVATION
 };
 
 static const struct argp_option common_options[] = {
@@ -81,6 +85,16 @@ static const struct argp_option ring_options[] = {
     {"hidden", OPT_HIDDEN, "N", 0, "The same of a layer of this width", 2},
     {"ffn", OPT_FFN, "N", 0, "Inner width of its MLP", 2},
     {"mlp", OPT_MLP, "KIND", 0, "gated or plain (gated)", 2},
+    {"memory", OPT_MEMORY, "LIST", 0,
+     "Memory of the ranks that the plan must keep within, as 80G,24G: for all, by rank, or "
+     "RANK=...",
+     2},
+    {"weights", OPT_WEIGHTS, "LIST", 0,
+     "Of that, held whatever the tokens (0, or the products of --model)", 2},
+    {"layers", OPT_LAYERS, "N", 0,
+     "Layers whose keys and values a rank keeps (1, or those of --model)", 2},
+    {"activation-bytes", OPT_ACTIVATION, "BYTES", 0, "Held beside that for each token (0)",
+     2},
     {0},
 };
 
@@ -159,6 +173,21 @@ static int set_ring_option(int key, const char *arg, hcp_question *q, struct hcp
     }
 }
 
+static int set_held_option(int key, const char *arg, hcp_question *q, struct hcp_err *err)
+{
+    struct hcp_err why = {0};
+    int64_t number = 0;
+    int rc;
+
+    if (key == OPT_LAYERS) {
+        rc = hcp_parse_int(arg, "--layers", 0, 65536, &number, err);
+        q->layers = (int32_t)number;
+        return rc;
+    }
+    rc = plan_parse_bytes(arg, (int64_t)1 << 32, &q->activation_bytes, &why);
+    return rc ? hcp_fail(err, rc, "--activation-bytes: %.900s", why.text) : HCP_OK;
+}
+
 static int set_layer_option(int key, const char *arg, struct layer_args *layer,
                             struct hcp_err *err)
 {
@@ -203,6 +232,20 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         args->given |= PLAN_GIVEN_SPLIT;
         args->layer_given = 1;
         if (set_layer_option(key, arg, &args->layer, &err))
+            argp_error(state, "%s", err.text);
+        return 0;
+    case OPT_MEMORY:
+        args->memory = arg;
+        args->given |= PLAN_GIVEN_SPLIT;
+        return 0;
+    case OPT_WEIGHTS:
+        args->weights = arg;
+        args->given |= PLAN_GIVEN_SPLIT;
+        return 0;
+    case OPT_LAYERS:
+    case OPT_ACTIVATION:
+        args->given |= PLAN_GIVEN_SPLIT | (key == OPT_LAYERS ? PLAN_GIVEN_LAYERS : 0);
+        if (set_held_option(key, arg, &args->question, &err))
             argp_error(state, "%s", err.text);
         return 0;
     case ARGP_KEY_END:

@@ -14,11 +14,12 @@ enum {
     PLAN_GIVEN_ALPHA = 2,
     PLAN_GIVEN_GBPS = 4,
     PLAN_GIVEN_BARRIER = 8,
-    PLAN_GIVEN_SPLIT = 16, /* --tile, --stripes, --max-tokens or --linear-us */
+    PLAN_GIVEN_SPLIT = 16, /* --tile, --stripes, caps, linear work and what is held */
     PLAN_GIVEN_SUB_BLOCKS = 32,
     PLAN_GIVEN_STRATEGY = 64,
     PLAN_GIVEN_ORDER = 128,
-    PLAN_GIVEN_JOINT = 256
+    PLAN_GIVEN_JOINT = 256,
+    PLAN_GIVEN_LAYERS = 512
 };
 
 struct plan_args {
@@ -28,6 +29,7 @@ struct plan_args {
     const char *kv_tokens; /* split: --kv-tokens, NULL none */
     const char *links;  /* file or transport with a link for each pair; NULL none */
     const char *linear; /* --linear-us, NULL none */
+    const char *memory, *weights; /* NULL none */
     struct layer_args layer;
     int layer_given; /* some of it */
     int json;
@@ -42,7 +44,8 @@ void plan_args_init(struct plan_args *args);
 extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
  * --link-gbps --links --reorder --fix-order --joint --barrier --linear-us --model --hidden
- * --ffn --mlp; child input: struct plan_args *. */
+ * --ffn --mlp --memory --weights --layers --activation-bytes; child input: struct plan_args
+ * *. */
 extern const struct argp plan_ring_argp;
 /* Value of --strategy; a usage error ends the program. */
 void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q);
@@ -59,10 +62,17 @@ int plan_per_rank(const char *option, const char *text, plan_set_rank set,
 int plan_set_tokens(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* --linear-us: [BEFORE:]AFTER, each US or US+FIXED. */
 int plan_set_linear(hcp_rank *rank, const char *value, struct hcp_err *err);
+/* --memory and --weights: bytes, K M G T being powers of two. */
+int plan_set_memory(hcp_rank *rank, const char *value, struct hcp_err *err);
+int plan_set_weights(hcp_rank *rank, const char *value, struct hcp_err *err);
+/* Such a number of bytes in 0 .. most. */
+int plan_parse_bytes(const char *text, int64_t most, int64_t *out, struct hcp_err *err);
 /* ms of a plan's rank before its ring, and after it; whether any rank has such work. */
 double plan_before_ms(const hcp_plan_rank *rank);
 double plan_after_ms(const hcp_plan_rank *rank);
 int plan_has_linear(const hcp_plan *plan);
+/* Whether memory was part of the question. */
+int plan_has_memory(const hcp_plan *plan);
 
 /* Models, ring, workspace, and a plan with its arrays. */
 struct session {

@@ -115,3 +115,35 @@ int plan_set_linear(hcp_rank *rank, const char *value, struct hcp_err *err)
                         &rank->linear_before_fixed_us, err);
     return rc;
 }
+
+int plan_parse_bytes(const char *text, int64_t most, int64_t *out, struct hcp_err *err)
+{
+    static const char suffixes[] = "KMGT";
+    size_t len = strspn(text, "0123456789");
+    const char *unit = text[len] ? strchr(suffixes, text[len] & ~0x20) : suffixes;
+    int shift = text[len] && unit ? 10 * (int)(unit - suffixes + 1) : 0;
+    int64_t n = 0;
+
+    if (len == 0 || !unit || (text[len] && text[len + 1]))
+        return hcp_fail(err, HCP_USAGE,
+                        "'%s' is not a number of bytes; write 24000000000 or 80G (K, M, G, "
+                        "T are powers of two)",
+                        text);
+    for (size_t i = 0; i < len; i++)
+        n = n > most ? n : 10 * n + (text[i] - '0');
+    if (n > most >> shift)
+        return hcp_fail(err, HCP_USAGE, "'%s' is more than %lld bytes", text,
+                        (long long)most);
+    *out = n << shift;
+    return HCP_OK;
+}
+
+int plan_set_memory(hcp_rank *rank, const char *value, struct hcp_err *err)
+{
+    return plan_parse_bytes(value, HCP_PLAN_MAX_BYTES, &rank->max_bytes, err);
+}
+
+int plan_set_weights(hcp_rank *rank, const char *value, struct hcp_err *err)
+{
+    return plan_parse_bytes(value, HCP_PLAN_MAX_BYTES, &rank->weight_bytes, err);
+}

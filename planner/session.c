@@ -58,6 +58,10 @@ static int read_ranks(const struct plan_args *args, hcp_rank **out, size_t *n,
                            err);
     if (rc == HCP_OK && args->linear)
         rc = plan_per_rank("--linear-us", args->linear, plan_set_linear, ranks, *n, err);
+    if (rc == HCP_OK && args->memory)
+        rc = plan_per_rank("--memory", args->memory, plan_set_memory, ranks, *n, err);
+    if (rc == HCP_OK && args->weights)
+        rc = plan_per_rank("--weights", args->weights, plan_set_weights, ranks, *n, err);
     if (rc) {
         free(ranks);
         return rc;
@@ -235,6 +239,23 @@ static int open_layer(struct plan_args *args, struct hcp_layer *layer, struct hc
     return rc;
 }
 
+/* What the layers of a model take where memory is capped: their number, and their
+ * products' weights on every rank; the command line's stay. */
+static void layer_memory(struct plan_args *args, const struct hcp_layer *layer,
+                         hcp_rank *ranks, size_t n)
+{
+    struct hcp_layer_product product[HCP_LAYER_PRODUCTS];
+    int64_t element = strcmp(args->shape.dtype, "fp32") == 0 ? 4 : 2, bytes = 0;
+
+    if (!(args->given & PLAN_GIVEN_LAYERS))
+        args->question.layers = layer->layers;
+    hcp_layer_products(layer, product);
+    for (int i = 0; i < HCP_LAYER_PRODUCTS; i++)
+        bytes += product[i].n_in * product[i].n_out * element;
+    for (size_t r = 0; r < n && !args->weights; r++)
+        ranks[r].weight_bytes = args->question.layers * bytes;
+}
+
 static int load_layer(const struct plan_args *args, const struct hcp_layer *layer,
                       const hcp_shape *shape, hcp_rank *ranks, size_t n,
                       struct session *s, struct hcp_err *err)
@@ -286,6 +307,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
             "--tokens is a split in the order of --ranks; leave --reorder and "
             "--fix-order out");
     rc = read_ranks(args, &ranks, &n, err);
+    if (rc == HCP_OK && args->layer_given && args->memory)
+        layer_memory(args, &layer, ranks, n);
     if (rc == HCP_OK && args->tokens)
         rc = read_tokens(args, n, s, err);
     if (rc == HCP_OK)
@@ -327,6 +350,8 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
         rank->linear_before_fixed_us = from->linear_before_fixed_us;
         rank->linear_after_us = from->linear_after_us;
         rank->linear_after_fixed_us = from->linear_after_fixed_us;
+        rank->max_bytes = from->max_bytes;
+        rank->weight_bytes = from->weight_bytes;
     }
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
     if (rc == HCP_OK && args->link)

@@ -62,6 +62,16 @@ int plan_has_linear(const hcp_plan *plan)
     return 0;
 }
 
+int plan_has_memory(const hcp_plan *plan)
+{
+    if (plan->layers != 1 || plan->activation_bytes > 0)
+        return 1;
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].max_bytes > 0 || plan->ranks[r].weight_bytes > 0)
+            return 1;
+    return 0;
+}
+
 /* "0+30016 35520+30016": offset and length; long lists are cut. */
 static void segments_text(const hcp_segment *segment, int64_t n, char *out, size_t size)
 {
@@ -188,10 +198,15 @@ static void print_summary(const hcp_plan *plan, FILE *out)
     fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);
 }
 
+static double gib(int64_t bytes)
+{
+    return (double)bytes / (1 << 30);
+}
+
 int plan_print(const hcp_plan *plan, FILE *out)
 {
     hcp_table *t = hcp_table_new();
-    int rc, linear = plan_has_linear(plan);
+    int rc, linear = plan_has_linear(plan), memory = plan_has_memory(plan);
 
     hcp_table_column(t, "rank", 1);
     if (plan->order)
@@ -206,6 +221,10 @@ int plan_print(const hcp_plan *plan, FILE *out)
     hcp_table_column(t, "wait_ms", 1);
     if (linear)
         hcp_table_column(t, "linear_ms", 1);
+    if (memory) {
+        hcp_table_column(t, "memory_gib", 1);
+        hcp_table_column(t, "of_gib", 1);
+    }
     hcp_table_column(t, "model", 0);
     hcp_table_column(t, "segments", 0);
     if (plan->joint)
@@ -229,6 +248,12 @@ int plan_print(const hcp_plan *plan, FILE *out)
         hcp_table_cell(t, "%.4f", rank->predicted_ms - rank->compute_ms);
         if (linear)
             hcp_table_cell(t, "%.4f", plan_before_ms(rank) + plan_after_ms(rank));
+        if (memory)
+            hcp_table_cell(t, "%.3f", gib(rank->memory_bytes));
+        if (memory && rank->max_bytes > 0)
+            hcp_table_cell(t, "%.3f", gib(rank->max_bytes));
+        else if (memory)
+            hcp_table_cell(t, "-");
         hcp_table_cell(t, "%s", rank->model);
         segments_text(plan->segments + rank->first_segment, rank->n_segments, segments,
                       sizeof segments);

@@ -163,6 +163,60 @@ less_equal() { # A B SLACK
     [ "$status" -eq 2 ]
 }
 
+@test "caps in bytes: kept to the byte, of a model's weights and layers, or said what is missing" {
+    two='nvidia-h200@mps:100,nvidia-h200@mps:50'
+    ask="hcp-plan split --ranks $two --seq-len 16K --layout zigzag --mask causal"
+    # 4096 bytes a token and layer: 3000 tokens of 8 layers, and the other's block.
+    need=$((8 * 4096 * 3072 + 4096 * (16384 - 3072)))
+    $ask --layers 8 --memory 1="$need" --json >m.json
+    [ "$(field tokens m.json)" -eq 3072 ]
+    [ "$(field memory_bytes m.json)" -eq "$need" ]
+    $ask --layers 8 --memory 1=$((need - 1)) --json >less.json
+    [ "$(field tokens less.json)" -lt 3072 ]
+    grep -q '"layers":8,"activation_bytes":0}' m.json
+    hcp-plan simulate --plan m.json --json >s.json
+    [ "$(field makespan_ms s.json)" = "$(field makespan_ms m.json)" ]
+    run hcp-plan simulate --plan m.json --memory 1G
+    [ "$status" -eq 2 ]
+    # K M G T, activations, and the table.
+    $ask --layers 8 --memory 1G,1G --weights 100M --activation-bytes 16K >m.txt
+    grep -q 'MEMORY_GIB OF_GIB' m.txt
+    grep -q '1.000' m.txt
+    run $ask --layers 32 --memory 1G,512M
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"short by"*"least is missing on rank "*" bytes beyond its "* ]]
+    # So much more, and it is there.
+    rank=${output#*missing on rank }
+    rank=${rank%% *}
+    more=${output#*): }
+    more=${more%% bytes*}
+    had=$((rank == 0 ? 1 << 30 : 1 << 29))
+    other=$((rank == 0 ? 1 << 29 : 1 << 30))
+    $ask --layers 32 --memory $rank=$((had + more)),$((1 - rank))=$other >/dev/null
+    run $ask --layers 32 --memory $rank=$((had + more - 1)),$((1 - rank))=$other
+    [ "$status" -eq 3 ]
+    # A model's weights and layers.
+    cp h.db w.db
+    hcp-profile import --db w.db nvidia-h200-linear
+    hcp-plan split --db w.db --ranks "$R" --seq-len 16K --mask causal --model llama-3-8b \
+        --memory 80G,80G --json >w.json
+    grep -q '"max_bytes":85899345920,"weight_bytes":13958643712,' w.json
+    grep -q '"layers":32,' w.json
+    hcp-plan split --db w.db --ranks "$R" --seq-len 16K --mask causal --model llama-3-8b \
+        --memory 80G,80G --weights 10G --layers 16 --json >w.json
+    grep -q '"weight_bytes":10737418240,' w.json
+    grep -q '"layers":16,' w.json
+    for bad in 80X 1.5G -1 '' 1G, 2048T; do
+        run $ask --memory "$bad"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *--memory* ]]
+    done
+    run $ask --layers -1
+    [ "$status" -eq 2 ]
+    run $ask --activation-bytes 5G
+    [ "$status" -eq 2 ]
+}
+
 @test "what is not measured is refused with the command that helps" {
     run hcp-plan split --ranks 'nvidia-l40s' --seq-len 64K
     [ "$status" -eq 3 ]
