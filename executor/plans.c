@@ -332,6 +332,8 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
         hcp_rank_init(&ranks[r]);
         memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
         memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
+        ranks[r].max_bytes = plan->ranks[r].max_bytes;
+        ranks[r].weight_bytes = plan->ranks[r].weight_bytes;
     }
     rc = bind(o, &plan->shape, ranks, plan->n_ranks,
               plan->provider[0] ? plan->provider : NULL, p, err);
@@ -349,10 +351,11 @@ static int has_linear(const hcp_plan *plan)
 
 /* The command line's way of running a plan. What a plan file predicts of another way is no
  * prediction of this one; nor is that of a whole layer of its attention, which is run. */
-static void change(const struct ring_options *o, hcp_plan *plan)
+static int change(const struct ring_options *o, hcp_plan *plan, struct hcp_err *err)
 {
     const hcp_question *q = &o->question;
     const int32_t before[] = {plan->buffers, plan->sub_blocks, plan->barrier};
+    char why[256] = "";
 
     if (o->given & RING_GIVEN_BUFFERS)
         plan->buffers = q->buffers;
@@ -360,12 +363,19 @@ static void change(const struct ring_options *o, hcp_plan *plan)
         plan->sub_blocks = q->sub_blocks;
     if (o->given & RING_GIVEN_BARRIER)
         plan->barrier = q->barrier;
+    if ((before[0] != plan->buffers || before[1] != plan->sub_blocks) &&
+        hcp_plan_memory(plan, why, sizeof why))
+        return hcp_fail(err, HCP_NO_ANSWER,
+                        "with --buffers %d and --sub-blocks %d the plan does not keep within "
+                        "its caps: %s",
+                        (int)plan->buffers, (int)plan->sub_blocks, why);
     if (before[0] == plan->buffers && before[1] == plan->sub_blocks &&
         before[2] == plan->barrier && !has_linear(plan))
-        return;
+        return HCP_OK;
     plan->makespan_ms = plan->interval_lo_ms = plan->interval_hi_ms = NAN;
     for (size_t r = 0; r < plan->n_ranks; r++)
         plan->ranks[r].predicted_ms = plan->ranks[r].compute_ms = NAN;
+    return HCP_OK;
 }
 
 int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
@@ -384,7 +394,7 @@ int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
     if (rc == HCP_OK && o->n_plan_files && o->search && o->db && !access(o->db, F_OK))
         rc = bind_files(o, &p, err);
     for (size_t i = 0; rc == HCP_OK && i < p.n; i++)
-        change(o, &p.plans[i]);
+        rc = change(o, &p.plans[i], err);
     if (rc) {
         ring_plans_free(&p);
         return rc;
@@ -405,6 +415,8 @@ static hcp_question question_like(const hcp_plan *like)
     q.tile = like->tile;
     q.buffers = like->buffers;
     q.sub_blocks = like->sub_blocks;
+    q.layers = like->layers;
+    q.activation_bytes = like->activation_bytes;
     q.barrier = like->barrier;
     q.link_alpha_us = like->link_alpha_us;
     q.link_gbps = like->link_gbps;
@@ -451,9 +463,28 @@ static int bare_plan(const hcp_plan *like, const int64_t *tokens, hcp_plan *out,
         first += counts[r];
     }
     out->n_segments = (size_t)first;
+    hcp_plan_memory(out, NULL, 0);
     out->fingerprint = hcp_plan_fingerprint(out);
     free(counts);
     return HCP_OK;
+}
+
+int ring_tokens_fit(const hcp_plan *like, const int64_t *tokens)
+{
+    hcp_plan_rank *ranks = malloc(like->n_ranks * sizeof *ranks);
+    hcp_plan plan = *like;
+    int fit = ranks != NULL;
+
+    plan.ranks = ranks;
+    for (size_t r = 0; ranks && r < like->n_ranks; r++) {
+        ranks[r] = like->ranks[r];
+        ranks[r].tokens = tokens[r];
+        fit &= tokens[r] >= 0;
+        fit &= ranks[r].max_tokens == 0 || tokens[r] <= ranks[r].max_tokens;
+    }
+    fit = fit && hcp_plan_memory(&plan, NULL, 0) == HCP_STATUS_OK;
+    free(ranks);
+    return fit;
 }
 
 int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,

@@ -50,6 +50,8 @@ struct ring_plans {
 int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
                     struct hcp_err *err);
 void ring_plans_free(struct ring_plans *p);
+/* Whether a split keeps within a plan's caps, in tokens and bytes. */
+int ring_tokens_fit(const hcp_plan *like, const int64_t *tokens);
 /* The plan of other tokens in the layout of `like`: with predictions when there are
  * models, without (NaN) otherwise. Free with ring_plan_free(). */
 int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,

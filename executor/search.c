@@ -130,16 +130,6 @@ static int try_tokens(struct search *s, const int64_t *tokens, double *ms,
     return rc;
 }
 
-/* 0: moving that many tokens from rank j to rank i leaves the plan's rules. */
-static int may_move(const hcp_plan *like, const int64_t *tokens, size_t i, size_t j,
-                    int64_t n)
-{
-    int64_t ti = tokens[i] + n, tj = tokens[j] - n;
-    int64_t ci = like->ranks[i].max_tokens, cj = like->ranks[j].max_tokens;
-
-    return ti >= 0 && tj >= 0 && (ci == 0 || ti <= ci) && (cj == 0 || tj <= cj);
-}
-
 /* Moves tokens between two ranks from the best split so far, both ways. */
 static int walk(struct search *s, size_t i, size_t j, int64_t step, struct hcp_err *err)
 {
@@ -160,11 +150,11 @@ static int walk(struct search *s, size_t i, size_t j, int64_t step, struct hcp_e
             if (k > REACH && s->best == since)
                 break;
             since = k % REACH == 0 ? s->best : since;
-            if (!may_move(like, base, i, j, sign * k * step))
-                break;
             memcpy(tokens, base, n * sizeof *tokens);
             tokens[i] += sign * k * step;
             tokens[j] -= sign * k * step;
+            if (!ring_tokens_fit(like, tokens)) /* or one has less than none */
+                break;
             rc = try_tokens(s, tokens, &ms, err);
             if (rc == HCP_OK && ms > HOPELESS * s->tried[s->best]->ms)
                 break;
@@ -183,11 +173,11 @@ static int try_alone(struct search *s, struct hcp_err *err)
     int rc = HCP_OK;
 
     for (size_t r = 0; n == 2 && rc == HCP_OK && r < n; r++) {
-        int64_t tokens[2] = {0, 0}, cap = s->like->ranks[r].max_tokens;
+        int64_t tokens[2] = {0, 0};
         double ms, ratio;
 
         tokens[r] = s->like->seq_len;
-        if (cap && cap < tokens[r])
+        if (!ring_tokens_fit(s->like, tokens))
             continue;
         /* A rank that would be far slower alone is not worth its time. */
         ratio = (double)tokens[r] / (double)(tokens_of(s->tried[s->best], r) + 1);

@@ -233,6 +233,27 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     [ "$(results | grep '"note":"tried"' | sed 's/.*"tokens":\(\[[^]]*\]\).*/\1/' | sort | uniq -d | wc -l)" -eq 0 ]
 }
 
+@test "a capped plan: run as it is, refused with more to hold, kept by the search" {
+    # 256 bytes a token and layer: 256 tokens of 4 layers, and the other rank's block.
+    cap=$((256 * 4 * 256 + 256 * 768))
+    hcp-plan split --db m.db --ranks "2*$cpu" --seq-len 1K --layout zigzag --mask causal \
+        --tile 32 --layers 4 --memory 1=$cap --json "${shape[@]}" >capped.json
+    grep -q '"memory_bytes":'$cap'}' capped.json
+    run --separate-stderr ring 2 --json --plan capped.json --verify
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"tokens":[768,256],'*'"verified":true,'* ]]
+    run --separate-stderr ring 2 --plan capped.json --sub-blocks 4
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *"--sub-blocks 4 the plan does not keep within its caps: rank 1 needs 524288 bytes"* ]]
+    run --separate-stderr ring 2 --plan capped.json --buffers 1 --barrier
+    [ "$status" -eq 0 ]
+    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 \
+        --json --plan capped.json
+    [ "$status" -eq 0 ]
+    [ "$(results | grep -c tokens)" -gt 2 ]
+    [ "$(results | sed 's/.*"tokens":\[[0-9]*,\([0-9]*\)\].*/\1/' | sort -n | tail -n 1)" -eq 256 ]
+}
+
 @test "search of a plan file without models, in text" {
     plan m.db plan.json "2*$cpu" causal contiguous 400,112 "${shape[@]}"
     run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 --plan plan.json --verify
