@@ -123,6 +123,13 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         "print a plan without --joint",
                         file);
     }
+    if (plan.inner_ranks > 0) {
+        ring_plan_free(&plan);
+        return hcp_fail(err, HCP_NO_ANSWER,
+                        "%s is for rings of rings, which hcp-ring does not run: it has one "
+                        "ring; print a plan without --double-ring",
+                        file);
+    }
     rc = add_plan(p, &plan, err);
     if (rc)
         ring_plan_free(&plan);
@@ -420,6 +427,10 @@ static hcp_question question_like(const hcp_plan *like)
     q.barrier = like->barrier;
     q.link_alpha_us = like->link_alpha_us;
     q.link_gbps = like->link_gbps;
+    q.node_ranks = like->node_ranks;
+    q.node_alpha_us = like->node_alpha_us;
+    q.node_gbps = like->node_gbps;
+    q.node_shared_gbps = like->node_shared_gbps;
     q.extrapolate = like->source == HCP_FROM_EXTRAPOLATED;
     return q;
 }

@@ -350,6 +350,14 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->late_bound_ms = plan->late_kv ? a->late_bound_ms : NAN;
     for (size_t r = 0; r < p->n; r++)
         plan->ranks[r].late_slots = p->slots ? p->slots[r] : 0;
+    plan->node_ranks = question->node_ranks;
+    plan->node_alpha_us = question->node_alpha_us;
+    plan->node_gbps = question->node_gbps;
+    plan->node_shared_gbps = question->node_shared_gbps;
+    plan->rings = question->rings;
+    plan->inner_ranks = a->inner;
+    plan->one_ring_ms = a->one_ring_ms;
+    plan->two_level_ms = a->two_level_ms;
     if (plan->order || plan->has_links)
         links_places(p, s, tokens, a->kv, plan->places);
     plan->fingerprint = hcp_plan_fingerprint(plan);

@@ -230,6 +230,8 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
     if (!status)
         status = joint_check(question, ring, text, text_size);
     if (!status)
+        status = nodes_check(question, text, text_size);
+    if (!status)
         status = check_space(ring, workspace, workspace_bytes, text, text_size);
     if (!status && (question->order || question->n_links > 0) && !plan->places)
         status = plan_fail(text, text_size, HCP_STATUS_SPACE,
@@ -258,7 +260,13 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
     p->links = question->n_links > 0 ? links : NULL;
     p->any_subset = p->links || question->order;
     p->joint = question->joint != 0;
+    nodes_set(p, question->node_ranks, question->node_alpha_us, question->node_gbps,
+              question->node_shared_gbps);
     problem_set_caps(p, s);
+    if (p->memory && question->rings)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "what rings of rings hold is not planned under caps in bytes; "
+                         "leave rings at one, or cap tokens");
     return HCP_STATUS_OK;
 }
 
@@ -291,7 +299,7 @@ hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int ex
             "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
             (long long)missing, (long long)p.seq_len, (long long)p.tile);
     strategy_speeds(&p, &s);
-    status = order_decide(&p, &s, question, exhaustive, text, text_size, &answer);
+    status = rings_decide(&p, &s, question, exhaustive, text, text_size, &answer);
     if (status == HCP_STATUS_INFEASIBLE && p.memory)
         return memory_explain(&p, &s, question->layout, text, text_size);
     if (status)
@@ -361,6 +369,7 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
         late_decide(&p, &s, question, 0, &answer);
     if (question->kv_tokens)
         joint_given(&p, &s, tokens, question->kv_tokens, &answer);
+    rings_given(&p, &s, question, &answer);
     return give(&p, &s, &answer, &given, text, text_size, plan);
 }
 
@@ -419,6 +428,17 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
     p.layout = plan->layout;
     p.stripes = plan->stripes;
     p.extrapolate = extrapolate != 0;
+    if (nodes_bad_numbers(plan->node_ranks, plan->node_alpha_us, plan->node_gbps,
+                          plan->node_shared_gbps) ||
+        (plan->node_ranks > 0 && (plan->order || plan->has_links || plan->joint ||
+                                  plan->late_kv)) ||
+        (plan->node_ranks == 0 && plan->inner_ranks))
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "the plan's nodes are out of range, or beside an order, links or "
+                         "KV of its own");
+    nodes_set(&p, plan->node_ranks, plan->node_alpha_us, plan->node_gbps,
+              plan->node_shared_gbps);
+    p.two_level = plan->inner_ranks != 0;
     if (plan->order || plan->has_links) {
         if (links_bad_places(plan))
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
@@ -464,12 +484,20 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
     }
     if (plan->joint)
         joint_eval(&p, &s, tokens, kv, HUGE_MS, steps);
-    else if (eval_split(&p, &s, tokens, HUGE_MS, steps).ms >= HUGE_MS)
-        return plan_fail(
-            text, text_size, HCP_STATUS_INVALID,
-            "with %d buffers the late KV of this plan never ends: ranks wait "
-            "for each other",
-            (int)plan->buffers);
+    else {
+        struct score score = eval_split(&p, &s, tokens, HUGE_MS, steps);
+
+        if (score.none)
+            return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                             "the plan has two levels, which these tokens, this layout "
+                             "or these buffers have not");
+        if (score.ms >= HUGE_MS)
+            return plan_fail(
+                text, text_size, HCP_STATUS_INVALID,
+                "with %d buffers the late KV of this plan never ends: ranks wait "
+                "for each other",
+                (int)plan->buffers);
+    }
     if (!extrapolate &&
         (plan->joint ? joint_source(&p, &s, tokens, kv) : eval_source(&p, &s, tokens)) ==
             HCP_FROM_EXTRAPOLATED)

@@ -331,12 +331,13 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
     if (args->plan.ranks)
         return hcp_fail(err, HCP_USAGE, "--plan has its own ranks; leave --ranks out");
     if (args->plan.shape.seq_len || args->plan.shape.layout[0] || args->strategy ||
-        args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER | PLAN_GIVEN_JOINT))
+        args->plan.given & (PLAN_GIVEN_SPLIT | PLAN_GIVEN_ORDER | PLAN_GIVEN_JOINT |
+                            PLAN_GIVEN_NODES))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
                         "--tile, --stripes, --max-tokens, --linear-us, --model, --memory, "
                         "--weights, --layers, --activation-bytes, --links, --reorder, "
-                        "--fix-order and --joint out");
+                        "--fix-order, --joint, --node-... and --double-ring out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;

@@ -68,7 +68,7 @@ int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double 
         e->send_ms[x] =
             e->into ? e->into[i].alpha_ms + e->into[i].token_ms * (double)(ends[x] - from)
                     : p->alpha_ms + p->token_ms * (double)(ends[x] - from);
-        if (act->direct && !e->into)
+        if (act->direct && !p->links)
             e->s->busy[i] += sum.ms;
     }
     return e->n;

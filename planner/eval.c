@@ -343,7 +343,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     struct eval_pieces pieces;
     struct ring_input in;
     struct score score;
-    int by_rank; /* s->busy is, already */
+    int linked = p->links || p->nodes.ranks > 0, by_rank; /* s->busy is, already */
+    int32_t inner = 0;
 
     if (p->memory && !memory_fits(p, p->n, NULL, tokens, s->largest))
         return (struct score){1, 0, 0, 0};
@@ -374,9 +375,17 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     pieces.p = p;
     pieces.s = s;
     pieces.n = 0;
-    pieces.into = p->links ? s->into : NULL;
+    pieces.into = linked ? s->into : NULL;
     if (p->links)
         links_into(p, s);
+    if (p->two_level) {
+        inner = rings_inner(p, act->m, act->rank, s->hops);
+        if (inner == 0) {
+            memset(s->fin, 0, p->n * sizeof *s->fin);
+            s->memo.holds = act->direct || by_rank ? s->memo.holds : HOLDS_CLASSES;
+            return (struct score){1, 0, 0, HUGE_MS};
+        }
+    }
     in = (struct ring_input){.m = act->m,
                              .cls = act->cls,
                              .stride = s->memo.cap,
@@ -394,10 +403,16 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              .buffers = p->buffers,
                              .barrier = p->barrier,
                              .run_end = s->run_end,
-                             .into = p->links ? s->into : NULL,
+                             .into = linked ? s->into : NULL,
                              .starts = s->starts,
                              .len = act->len,
-                             .busy = s->busy};
+                             .cross = s->cross,
+                             .busy = p->links ? s->busy : NULL};
+    if (p->nodes.ranks > 0 && inner == 0) {
+        in.n_cross = nodes_into(p, act->m, act->rank, s->into, s->cross);
+        for (int32_t i = 0; i < act->m; i++)
+            s->starts[i] = 1;
+    }
     for (int32_t i = act->m; i-- > 0;) {
         int new_run = i + 1 == act->m || act->cls[i] != act->cls[i + 1];
 
@@ -412,7 +427,8 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
         if (p->late_bound)
             *p->late_bound = ring_late_bound(&in, &s->late);
     } else {
-        score.ms = ring_run(&in, &s->ring, s->fin, steps);
+        score.ms = inner > 0 ? rings_run(p, &in, &s->ring, inner, s->fin, steps)
+                             : ring_run(&in, &s->ring, s->fin, steps);
     }
     for (int32_t i = 0; p->links && p->linear && i < act->m; i++)
         s->busy[i] += layer_ms(p, (size_t)act->rank[i], act->len[i]);
@@ -551,10 +567,10 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                             .after = p->linear ? after : NULL,
                             .buffers = p->buffers,
                             .barrier = p->barrier,
-                            .into = p->links ? into : NULL,
+                            .into = p->links || p->nodes.ranks > 0 ? into : NULL,
                             .starts = starts,
                             .len = len,
-                            .busy = busy};
+                            .busy = p->links ? busy : NULL};
     struct score score;
     int64_t largest[3];
 
@@ -577,6 +593,8 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
     cost_hops(p, m, len, hops);
     if (p->links)
         links_into_small(p, m, rank, hops, into);
+    else if (p->nodes.ranks > 0)
+        nodes_into(p, m, rank, into, NULL);
     score.ms = ring_run(&in, &arrays, fin, NULL);
     score.none = score.gave_up = 0;
     score.source = HCP_FROM_MEASURED;

@@ -169,6 +169,13 @@ typedef struct hcp_link {
     double overhead_us;       /* of every step whose block came over it */
 } hcp_link;
 
+/* How KV goes round, where ranks stand on nodes (hcp_question.node_ranks). */
+typedef enum hcp_rings {
+    HCP_RINGS_ONE = 0, /* one ring of all ranks */
+    HCP_RINGS_BEST = 1 /* that, or two levels: round the ranks of each node while it goes
+                          from node to node; the faster */
+} hcp_rings;
+
 /* What to split, and how. */
 typedef struct hcp_question {
     size_t size;
@@ -210,6 +217,13 @@ typedef struct hcp_question {
                                  which add up to seq_len; default NULL: as the queries */
     int32_t layers;           /* whose KV a rank keeps of its tokens, 0 .. 65536; default 1 */
     int64_t activation_bytes; /* it holds beside that, a token; default 0 */
+    int32_t node_ranks;      /* ranks a node has, in a row; default 0: no nodes. Not with
+                                links, an order to choose, joint or late_kv */
+    double node_alpha_us;    /* of transfers between nodes, as link_ within one; */
+    double node_gbps;        /* 0: infinitely fast */
+    double node_shared_gbps; /* what the ranks of a node send to others, all together; 0:
+                                each as much as it can */
+    hcp_rings rings;         /* default ONE */
 } hcp_question;
 
 /* A run of consecutive tokens. */
@@ -322,13 +336,21 @@ typedef struct hcp_plan {
     double gain_over_tied; /* tied_ms / makespan_ms */
     int32_t layers;
     int64_t activation_bytes;
+    int32_t node_ranks;    /* as in the question */
+    double node_alpha_us, node_gbps, node_shared_gbps;
+    hcp_rings rings;     /* as in the question */
+    int32_t inner_ranks; /* ranks of each inner ring, with two levels; 0: one ring */
+    double one_ring_ms;  /* rings BEST: the fastest found in one ring and with two levels;
+                            NaN: none, */
+    double two_level_ms; /* or rings ONE. one / two: what two levels gain */
 } hcp_plan;
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
- * k-th active rank (with queries or KV) before i. A block that rank never receives
- * (nothing in it is visible here or later) has ready_ms = NaN. Linear work is no step:
- * step 0 starts when that before the ring is done, and a rank ends when that after it
- * follows its last step (with a barrier: everybody's last step). */
+ * k-th active rank (with queries or KV) before i; with two levels of w ranks a node, that
+ * of the rank k mod w places before it, on the (k / w)-th node before its own. A block
+ * that rank never receives (nothing in it is visible here or later) has ready_ms = NaN.
+ * Linear work is no step: step 0 starts when that before the ring is done, and a rank ends
+ * when that after it follows its last step (with a barrier: everybody's last step). */
 typedef struct hcp_step {
     int32_t rank, step, block_of; /* block_of: rank whose KV it is */
     double ready_ms;              /* the whole block, its last piece, is here */
@@ -361,6 +383,7 @@ HCP_API int hcp_strategy_from_name(const char *name, hcp_strategy *out);
 HCP_API const char *hcp_layout_name(hcp_layout layout);
 HCP_API int hcp_layout_from_name(const char *name, hcp_layout *out);
 HCP_API const char *hcp_order_name(hcp_order order);
+HCP_API const char *hcp_rings_name(hcp_rings rings);
 HCP_API const char *hcp_source_name(hcp_source source);
 HCP_API const char *hcp_decision_name(hcp_decision decision);
 

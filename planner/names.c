@@ -62,6 +62,11 @@ const char *hcp_order_name(hcp_order order)
     return name_of(orders, COUNT(orders), (int)order);
 }
 
+const char *hcp_rings_name(hcp_rings rings)
+{
+    return rings == HCP_RINGS_ONE ? "one" : rings == HCP_RINGS_BEST ? "best" : "?";
+}
+
 const char *hcp_source_name(hcp_source source)
 {
     return name_of(sources, COUNT(sources), (int)source);

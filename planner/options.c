@@ -29,7 +29,12 @@ enum {
     OPT_MEMORY,
     OPT_WEIGHTS,
     OPT_LAYERS,
-    OPT_ACTIVATION
+    OPT_ACTIVATION,
+    OPT_NODE_RANKS,
+    OPT_NODE_ALPHA,
+    OPT_NODE_GBPS,
+    OPT_NODE_SHARED,
+    OPT_DOUBLE_RING
 };
 
 static const struct argp_option common_options[] = {
@@ -72,6 +77,16 @@ static const struct argp_option ring_options[] = {
     {"late-kv", OPT_LATE_KV, NULL, 0,
      "KV that would make others wait may travel after that of other ranks", 2},
     {"joint", OPT_JOINT, NULL, 0, "Split queries and KV apart; caps are those of KV", 2},
+    {"node-ranks", OPT_NODE_RANKS, "N", 0,
+     "Ranks stand N in a row on a node; the link is that within one", 2},
+    {"node-alpha-us", OPT_NODE_ALPHA, "US", 0,
+     "Start-up time of a transfer between nodes in us (0)", 2},
+    {"node-gbps", OPT_NODE_GBPS, "GB/S", 0,
+     "Its speed in 1e9 bytes/s (0: infinitely fast)", 2},
+    {"node-shared-gbps", OPT_NODE_SHARED, "GB/S", 0,
+     "What all ranks of a node send to other nodes together (0: each its own)", 2},
+    {"double-ring", OPT_DOUBLE_RING, NULL, 0,
+     "Look at rings of rings, too: round each node, while KV goes from node to node", 2},
     {"barrier", OPT_BARRIER, NULL, 0, "The executor synchronises after every step", 2},
     {"linear-us", OPT_LINEAR, "LIST", 0,
      "Linear work of a layer in us a token: [BEFORE:]AFTER the ring, each US or "
@@ -188,6 +203,30 @@ static int set_held_option(int key, const char *arg, hcp_question *q, struct hcp
     return rc ? hcp_fail(err, rc, "--activation-bytes: %.900s", why.text) : HCP_OK;
 }
 
+static int set_node_option(int key, const char *arg, hcp_question *q, struct hcp_err *err)
+{
+    const char *name = key == OPT_NODE_ALPHA  ? "--node-alpha-us"
+                       : key == OPT_NODE_GBPS ? "--node-gbps"
+                                              : "--node-shared-gbps";
+    double *to = key == OPT_NODE_ALPHA  ? &q->node_alpha_us
+                 : key == OPT_NODE_GBPS ? &q->node_gbps
+                                        : &q->node_shared_gbps;
+    int64_t number = 0;
+    int rc;
+
+    if (key == OPT_NODE_RANKS) {
+        rc = hcp_parse_int(arg, "--node-ranks", 1, HCP_PLAN_MAX_RANKS, &number, err);
+        q->node_ranks = (int32_t)number;
+        return rc;
+    }
+    rc = hcp_parse_double(arg, to, err);
+    if (rc == HCP_OK && *to != 0 &&
+        !(*to >= (key == OPT_NODE_ALPHA ? 0 : 1e-6) && *to <= 1e9))
+        return hcp_fail(err, HCP_USAGE, "%s '%s' is neither 0 nor in %s..1e9", name, arg,
+                        key == OPT_NODE_ALPHA ? "0" : "1e-6");
+    return rc;
+}
+
 static int set_layer_option(int key, const char *arg, struct layer_args *layer,
                             struct hcp_err *err)
 {
@@ -252,6 +291,14 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         if (args->linear && args->layer_given)
             argp_error(state, "--linear-us gives what --model, --hidden and --ffn look up; "
                               "use one of them");
+        if (args->given & PLAN_GIVEN_NODES && args->question.node_ranks == 0)
+            argp_error(state, "--node-... and --double-ring need --node-ranks: how many "
+                              "ranks a node has");
+        if (args->question.node_ranks > 0 &&
+            args->given & (PLAN_GIVEN_ORDER | PLAN_GIVEN_JOINT))
+            argp_error(state, "--node-ranks says what the links are, for the order of "
+                              "--ranks; leave --links, --reorder, --fix-order and --joint "
+                              "out");
         return 0;
     case OPT_BARRIER:
         args->question.barrier = 1;
@@ -276,6 +323,18 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
             argp_error(state, "--reorder and --fix-order: give one, once");
         args->question.order = key == OPT_REORDER ? HCP_ORDER_FREE : HCP_ORDER_FIXED;
         args->given |= PLAN_GIVEN_ORDER;
+        return 0;
+    case OPT_DOUBLE_RING:
+        args->question.rings = HCP_RINGS_BEST;
+        args->given |= PLAN_GIVEN_NODES;
+        return 0;
+    case OPT_NODE_RANKS:
+    case OPT_NODE_ALPHA:
+    case OPT_NODE_GBPS:
+    case OPT_NODE_SHARED:
+        args->given |= PLAN_GIVEN_NODES;
+        if (set_node_option(key, arg, &args->question, &err))
+            argp_error(state, "%s", err.text);
         return 0;
     case OPT_JOINT:
         args->question.joint = 1;

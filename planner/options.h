@@ -19,7 +19,8 @@ enum {
     PLAN_GIVEN_STRATEGY = 64,
     PLAN_GIVEN_ORDER = 128,
     PLAN_GIVEN_JOINT = 256,
-    PLAN_GIVEN_LAYERS = 512
+    PLAN_GIVEN_LAYERS = 512,
+    PLAN_GIVEN_NODES = 1024
 };
 
 struct plan_args {
@@ -43,7 +44,8 @@ void plan_args_init(struct plan_args *args);
  * plan_args *. */
 extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
- * --link-gbps --links --reorder --fix-order --joint --barrier --linear-us --model --hidden
+ * --link-gbps --links --reorder --fix-order --joint --node-ranks --node-alpha-us
+ * --node-gbps --node-shared-gbps --double-ring --barrier --linear-us --model --hidden
  * --ffn --mlp --memory --weights --layers --activation-bytes; child input: struct plan_args
  * *. */
 extern const struct argp plan_ring_argp;

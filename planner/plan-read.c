@@ -49,18 +49,25 @@ enum member {
     M_GAIN_TIED,
     M_LAYERS,
     M_ACTIVATION,
+    M_NODE_RANKS,
+    M_NODE_ALPHA,
+    M_NODE_GBPS,
+    M_NODE_SHARED,
+    M_RINGS,
+    M_INNER,
+    M_ONE_RING,
+    M_TWO_LEVEL,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
-    "schema",      "strategy",   "seq_len",        "mask",           "layout",
-    "phase",       "ranks",      "makespan_ms",    "interval_ms",    "bound_ms",
-    "even_ms",     "drop_ms",    "gain_over_even", "source",         "fingerprint",
-    "decision",    "provider",   "dtype",          "batch",          "heads",
-    "kv_heads",    "head_dim",   "tile",           "stripes",        "critical_rank",
-    "exact",       "buffers",    "barrier",        "link_alpha_us",  "link_gbps",
-    "models_hash", "sub_blocks", "order",          "given_order_ms", "any_order_ms",
-    "late_kv",     "in_turn_ms", "late_bound_ms",  "joint",          "tied_ms",
-    "gain_over_tied", "layers",  "activation_bytes"};
+    "schema", "strategy", "seq_len", "mask", "layout", "phase", "ranks", "makespan_ms",
+    "interval_ms", "bound_ms", "even_ms", "drop_ms", "gain_over_even", "source",
+    "fingerprint", "decision", "provider", "dtype", "batch", "heads", "kv_heads",
+    "head_dim", "tile", "stripes", "critical_rank", "exact", "buffers", "barrier",
+    "link_alpha_us", "link_gbps", "models_hash", "sub_blocks", "order", "given_order_ms",
+    "any_order_ms", "late_kv", "in_turn_ms", "late_bound_ms", "joint", "tied_ms",
+    "gain_over_tied", "layers", "activation_bytes", "node_ranks", "node_alpha_us", "node_gbps", "node_shared_gbps",
+    "rings", "inner_ranks", "one_ring_ms", "two_level_ms"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -207,6 +214,11 @@ static const char *strategy_at(int i)
 static const char *layout_at(int i)
 {
     return i == 0 ? "" : hcp_layout_name((hcp_layout)i); /* a plan is never "auto" */
+}
+
+static const char *rings_at(int i)
+{
+    return hcp_rings_name((hcp_rings)i);
 }
 
 static const char *order_at(int i)
@@ -414,6 +426,10 @@ static int read_names(struct json_in *in, hcp_plan *plan, int id)
         rc = read_name(in, order_at, HCP_ORDER_FIXED + 1, &i);
         plan->order = (hcp_order)i;
         return rc;
+    case M_RINGS:
+        rc = read_name(in, rings_at, HCP_RINGS_BEST + 1, &i);
+        plan->rings = (hcp_rings)i;
+        return rc;
     case M_SOURCE:
         rc = read_name(in, source_at, HCP_FROM_EXTRAPOLATED + 1, &i);
         plan->source = (hcp_source)i;
@@ -477,6 +493,20 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
         return jin_double(in, &plan->given_order_ms);
     case M_ANY_ORDER:
         return jin_double(in, &plan->any_order_ms);
+    case M_NODE_RANKS:
+        return read_int32(in, 1, HCP_PLAN_MAX_RANKS, &plan->node_ranks);
+    case M_INNER:
+        return read_int32(in, 0, HCP_PLAN_MAX_RANKS, &plan->inner_ranks);
+    case M_NODE_ALPHA:
+        return jin_double(in, &plan->node_alpha_us);
+    case M_NODE_GBPS: /* null, NaN here: set to 0 later */
+        return jin_double(in, &plan->node_gbps);
+    case M_NODE_SHARED:
+        return jin_double(in, &plan->node_shared_gbps);
+    case M_ONE_RING:
+        return jin_double(in, &plan->one_ring_ms);
+    case M_TWO_LEVEL:
+        return jin_double(in, &plan->two_level_ms);
     case M_IN_TURN:
         return jin_double(in, &plan->in_turn_ms);
     case M_LATE_BOUND:
@@ -504,6 +534,7 @@ static int read_known(struct json_in *in, struct reading *r, int id)
     case M_STRATEGY:
     case M_LAYOUT:
     case M_ORDER:
+    case M_RINGS:
     case M_SOURCE:
     case M_DECISION:
     case M_MASK:
@@ -619,6 +650,7 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.given_order_ms = result.any_order_ms = NAN;
     result.in_turn_ms = result.late_bound_ms = NAN;
     result.tied_ms = result.gain_over_tied = NAN;
+    result.one_ring_ms = result.two_level_ms = NAN;
     result.places = plan->places;
     r.plan = &result;
     r.interval[0] = r.interval[1] = NAN;
@@ -630,6 +662,10 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
     result.interval_hi_ms = r.interval[1];
     if (!(result.link_gbps > 0))
         result.link_gbps = 0;
+    if (!(result.node_gbps > 0))
+        result.node_gbps = 0;
+    if (!(result.node_shared_gbps > 0))
+        result.node_shared_gbps = 0;
     if (!(result.link_alpha_us >= 0))
         return plan_fail(text, text_size, HCP_STATUS_FORMAT,
                          "not a plan: link_alpha_us is negative");
@@ -650,6 +686,13 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
             "not a plan: late_slots out of range, of more than %d ranks, "
             "with sub_blocks or with a barrier",
             LATE_RANKS);
+    if (nodes_bad_numbers(result.node_ranks, result.node_alpha_us, result.node_gbps,
+                          result.node_shared_gbps) ||
+        (result.node_ranks == 0 && (result.inner_ranks || result.rings)) ||
+        result.inner_ranks > result.node_ranks)
+        return plan_fail(text, text_size, HCP_STATUS_FORMAT,
+                         "not a plan: a number of its nodes is out of range, or it has "
+                         "rings of rings without nodes");
     *plan = result;
     return HCP_STATUS_OK;
 }

@@ -177,6 +177,11 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r, int m
     put(out, "}");
 }
 
+static void put_speed(struct json_out *out, const char *name, double gbps)
+{
+    name_double(out, name, gbps > 0 ? gbps : 1.0 / 0.0); /* null: infinitely fast */
+}
+
 static void put_plan(struct json_out *out, const hcp_plan *plan)
 {
     size_t dropped = 0;
@@ -252,6 +257,19 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     if (memory) {
         name_int(out, "layers", plan->layers);
         name_int(out, "activation_bytes", plan->activation_bytes);
+    }
+    if (plan->node_ranks > 0) {
+        name_int(out, "node_ranks", plan->node_ranks);
+        name_double(out, "node_alpha_us", plan->node_alpha_us);
+        put_speed(out, "node_gbps", plan->node_gbps);
+        put_speed(out, "node_shared_gbps", plan->node_shared_gbps);
+        name_string(out, "rings", hcp_rings_name(plan->rings), 8);
+        name_int(out, "inner_ranks", plan->inner_ranks);
+    }
+    if (plan->rings) {
+        name_double(out, "one_ring_ms", plan->one_ring_ms);
+        name_double(out, "two_level_ms", plan->two_level_ms);
+        name_double(out, "two_level_gain", plan->one_ring_ms / plan->two_level_ms);
     }
     put(out, "}");
 }
@@ -369,6 +387,14 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
     }
     for (size_t r = 0; plan->late_kv && r < plan->n_ranks; r++)
         hash_u64(&h, (uint64_t)plan->ranks[r].late_slots + 1);
+    if (plan->node_ranks > 0) {
+        hash_u64(&h, (uint64_t)plan->node_ranks);
+        hash_double(&h, plan->node_alpha_us);
+        hash_double(&h, plan->node_gbps);
+        hash_double(&h, plan->node_shared_gbps);
+        hash_u64(&h, (uint64_t)plan->rings);
+        hash_u64(&h, (uint64_t)plan->inner_ranks);
+    }
     for (size_t r = 0; plan->joint && r < plan->n_ranks; r++) {
         const hcp_plan_rank *rank = &plan->ranks[r];
 

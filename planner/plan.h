@@ -14,6 +14,7 @@
  *   cost.c        block times, areas, segments      plan-check.c
  *   layer-cost.c  linear work around the ring       memory*.c  caps in bytes
  *   joint*.c      queries and KV split apart (joint.h)
+ *   rings.c       nodes, and rings of rings
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -77,6 +78,12 @@ struct hcp_ring {
 struct memory_forward;
 
 /* One question about one layout with one set of models. */
+/* Nodes of so many ranks in a row; 0: none. */
+struct nodes {
+    int32_t ranks;
+    double alpha_ms, gbps, shared_gbps; /* between them */
+};
+
 struct problem {
     const hcp_ring *ring;
     size_t n;
@@ -107,6 +114,8 @@ struct problem {
     struct memory_forward *forward; /* the same, of few ranks */
     size_t raised; /* rank whose cap in bytes is to be taken as that much higher */
     int64_t raised_by;
+    struct nodes nodes;
+    int two_level; /* rings of rings: splits for which there are none have no score */
 };
 
 /* Links between ranks: the question's, or (places) those of a plan. */
@@ -213,6 +222,9 @@ struct ring_input {
     const struct link_into *into;
     const int32_t *starts;
     const int64_t *len;
+    /* Where they do not disturb, ranks whose link is not that of send_ms; busy is NULL. */
+    const int32_t *cross;
+    int32_t n_cross;
     double *busy; /* (the ring's part of it) */
     const int32_t *slots; /* [m] by which each rank's KV is late: for ring_run_late() */
 };
@@ -245,6 +257,7 @@ struct ring_arrays {
     double *arrival; /* [m][MAX_SUB_BLOCKS], for pieces alone */
     double *tile;    /* [2 RING_ROWS][ring_pitch(RING_TILE)], for more ranks than that */
     int32_t *came, *buffer; /* [m], for joint splits alone */
+    double *outer;          /* [10][m], for two levels alone */
 };
 
 /* Times of FULL calls asked for lately, finish pass included: a direct-mapped table. */
@@ -270,6 +283,7 @@ enum {              /* who uses which of the tokens arrays */
        TOK_JOINT_PLAN_Q, /* of the answer */
        TOK_JOINT_PLAN_KV,
        TOK_BOX,     /* search: a start in memory */
+       TOK_RINGS, /* rings: the best with two levels */
        TOK_COUNT
 };
 
@@ -304,7 +318,7 @@ struct scratch {
     uint8_t *allowed;
     int64_t *tokens[TOK_COUNT]; /* [n] each */
     struct link_into *into;     /* [n] */
-    int32_t *starts;            /* [n] */
+    int32_t *starts, *cross;    /* [n] */
     int32_t *sharers;           /* [4 n] links over each shared thing; else 0 */
     int sharers_clear;
     struct hcp_ring view; /* the ring in another order, its ranks in bound [n] */
@@ -564,6 +578,30 @@ void links_into_small(const struct problem *p, int m, const int32_t *rank,
 void links_places(const struct problem *p, struct scratch *s, const int64_t *tokens,
                   const int64_t *kv, hcp_place *places);
 
+/* rings.c: HCP_STATUS_INVALID and why; whether a number is out of range; into a problem.
+ */
+hcp_status nodes_check(const hcp_question *q, char *text, size_t text_size);
+int nodes_bad_numbers(int32_t ranks, double alpha_us, double gbps, double shared_gbps);
+void nodes_set(struct problem *p, int32_t ranks, double alpha_us, double gbps,
+               double shared_gbps);
+/* The link into each of m ranks in one ring of p->nodes; cross (NULL, or [m]) receives
+ * those whose link comes from another node. Returns their number. */
+int32_t nodes_into(const struct problem *p, int32_t m, const int32_t *rank,
+                   struct link_into *into, int32_t *cross);
+/* Ranks of each inner ring of the ranks with tokens; 0: they have no two levels. */
+int32_t rings_inner(const struct problem *p, int32_t m, const int32_t *rank,
+                    const int32_t *hops);
+/* ring_run with two levels; inner > 0 as above. */
+double rings_run(const struct problem *p, const struct ring_input *in,
+                 struct ring_arrays *a, int32_t inner, double *fin, hcp_step *steps);
+/* order_decide, in one ring or with two levels; sets inner, one_ring_ms, two_level_ms. */
+hcp_status rings_decide(struct problem *p, struct scratch *s,
+                        const hcp_question *question, int exhaustive, char *text,
+                        size_t text_size, struct answer *out);
+/* The faster of both for the split of strategy_given(). */
+void rings_given(struct problem *p, struct scratch *s, const hcp_question *question,
+                 struct answer *out);
+
 /* order.c: s->view, caps and speeds for the ranks of `ring` in this order (position ->
  * index), which is copied to s->place; p then asks about that. */
 void order_set(struct problem *p, struct scratch *s, const hcp_ring *ring,
@@ -637,6 +675,8 @@ struct answer {
     const int64_t *kv; /* tokens whose KV each rank keeps; NULL: with the queries */
     struct score tied; /* with kv: that of the answer where KV goes with the queries */
     double in_turn_ms, late_bound_ms;    /* late_decide */
+    int32_t inner;     /* rings_decide: ranks of an inner ring, 0: one ring */
+    double one_ring_ms, two_level_ms;
 };
 /* Throughputs (area per ms) by which ranks are ordered, weighed and bounded, into
  * s->whole, s->peak and s->slow_order; once a question. */

@@ -83,7 +83,7 @@ static double run_block(const struct ring_input *in, int32_t i, int32_t j, int32
     }
     now += by.overhead_ms;
     busy += by.overhead_ms;
-    if (in->into)
+    if (in->into && in->busy)
         in->busy[i] += busy;
     if (steps)
         ring_put_step(in, steps, i, k, *free_ms, start, busy, now, wait);
@@ -104,7 +104,7 @@ double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, doubl
         own *= stretch_of(in, i, 0).compute;
         ready[i] = in->before ? in->before[i] : 0;
         now[i] = ready[i] + own;
-        if (in->into)
+        if (in->into && in->busy)
             in->busy[i] = own;
         for (int32_t p = 0; p < MAX_SUB_BLOCKS; p++)
             arrival[p] = ready[i];

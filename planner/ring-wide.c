@@ -81,6 +81,44 @@ struct wide {
     double *fin; /* [m] out; falling: each rank's when it has done its last step */
 };
 
+/* Transfer of the KV of rank j into rank i. */
+static double send_ms(const struct ring_input *in, int32_t i, int32_t j)
+{
+    if (!in->into)
+        return in->send_ms[j];
+    return in->starts[j] * in->into[i].alpha_ms +
+           in->into[i].token_ms * (double)in->len[j];
+}
+
+/* Once more those of a range whose link is another; ms: NULL, or of their blocks. */
+static void advance_cross(const struct ring_input *in, int32_t i, int32_t j, int32_t n,
+                          const double *ms, struct span s)
+{
+    const double *table = j < i ? in->early : in->late;
+    int32_t lo = 0, hi = in->n_cross;
+
+    while (lo < hi) { /* the first of them that is not before i */
+        int32_t mid = lo + (hi - lo) / 2;
+
+        if (in->cross[mid] < i)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < in->n_cross && in->cross[lo] < i + n; lo++) {
+        int32_t x = in->cross[lo] - i;
+        double start = s.ready[x - 1] > s.ready[x] ? s.ready[x - 1] : s.ready[x];
+        double buffer = s.freed[x] > s.passed[x] ? s.freed[x] : s.passed[x];
+
+        start = (start > buffer ? start : buffer) + send_ms(in, i + x, j + x);
+        s.ready_next[x] = start;
+        s.fin[x] = (start > s.before[x] ? start : s.before[x]) +
+                   (ms ? ms[x]
+                       : table[(size_t)in->cls[i + x] * (size_t)in->stride +
+                               (size_t)in->cls[j + x]]);
+    }
+}
+
 /* Ranks i .. i + n - 1 of a step, whose KV is that of ranks j, j + 1, ... */
 static void advance_from(const struct wide *w, int32_t i, int32_t j, int32_t n,
                          struct span s)
@@ -89,6 +127,8 @@ static void advance_from(const struct wide *w, int32_t i, int32_t j, int32_t n,
     const double *table = j < i ? in->early : in->late;
     const int32_t *cls = in->cls;
     double *ms = w->arrays->step_ms;
+    const struct span all = s;
+    int32_t i_all = i, j_all = j, n_all = n;
 
     if (in->ask || in->runs == 0 || in->runs * 8 > in->m) {
         if (in->ask)
@@ -98,6 +138,7 @@ static void advance_from(const struct wide *w, int32_t i, int32_t j, int32_t n,
             w->lanes->look_up(n, table, in->stride, cls + i, cls + j, ms);
         w->lanes->any(n, s.ready, s.freed, s.passed, s.before, in->send_ms + j, ms,
                       s.ready_next, s.fin);
+        advance_cross(in, i, j, n, ms, s);
         return;
     }
     while (n > 0) { /* long runs of equal ranks */
@@ -113,6 +154,7 @@ static void advance_from(const struct wide *w, int32_t i, int32_t j, int32_t n,
         j += run;
         n -= run;
     }
+    advance_cross(in, i_all, j_all, n_all, NULL, all);
 }
 
 /* The rows of step k: pointers at rank 0, or what stands for it; pitch: from one row to
@@ -197,7 +239,7 @@ static void run_few(const struct wide *w)
             double start = s.ready[i - 1] > s.ready[i] ? s.ready[i - 1] : s.ready[i];
             double buffer = s.freed[i] > s.passed[i] ? s.freed[i] : s.passed[i];
 
-            start = (start > buffer ? start : buffer) + in->send_ms[j];
+            start = (start > buffer ? start : buffer) + send_ms(in, i, j);
             s.ready_next[i] = start;
             s.fin[i] = (start > s.before[i] ? start : s.before[i]) +
                        table[(size_t)in->cls[i] * stride + (size_t)in->cls[j]];
@@ -317,7 +359,7 @@ int ring_is_wide(const struct ring_input *in, int *falling)
         full &= in->hops[i] == in->m - 1;
         *falling &= in->hops[i] == in->m - 1 - i;
     }
-    return (full || *falling) && !in->into && !in->pieces && !in->barrier;
+    return (full || *falling) && (!in->into || !in->busy) && !in->pieces && !in->barrier;
 }
 
 double ring_run_wide(const struct ring_input *in, struct ring_arrays *a, int falling,

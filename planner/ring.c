@@ -139,7 +139,8 @@ static double run_barrier(const struct ring_input *in, double *fin, hcp_step *st
                     longest = larger(longest, in->send_ms[j]);
             } else {
                 t = k <= in->hops[j] ? compute_ms(in, i, k) : 0;
-                in->busy[i] += t;
+                if (in->busy)
+                    in->busy[i] += t;
                 if (k < in->hops[j])
                     longest = larger(longest, transfer_ms(in, (i + 1) % m, k + 1));
             }
@@ -190,7 +191,7 @@ static void run_step(const struct ring_input *in, int32_t k, const struct before
                 start = b->passed[i];
             ready_next[i] = start + (in->into ? transfer_ms(in, i, k) : in->send_ms[j]);
             fin[i] = larger(ready_next[i], b->fin[i]) + t;
-            if (in->into)
+            if (in->busy)
                 in->busy[i] += t;
         }
         if (steps)
@@ -219,7 +220,7 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
     int falling;
     double makespan = 0, *now = ring_fin(in, a, 0), *ready = ring_ready(in, a, 0);
 
-    for (int32_t i = 0; in->into && i < m; i++)
+    for (int32_t i = 0; in->into && in->busy && i < m; i++)
         in->busy[i] = 0;
     if (in->barrier)
         return run_barrier(in, fin, steps);
@@ -232,7 +233,7 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
 
         ready[i] = in->before ? in->before[i] : 0;
         now[i] = ready[i] + own;
-        if (in->into)
+        if (in->busy)
             in->busy[i] = own;
         if (steps)
             put_step(in, steps, i, 0, ready[i], ready[i], now[i], own);

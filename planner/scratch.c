@@ -119,6 +119,8 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
         CARVE(s->tokens[i], n);
     CARVE(s->into, n);
     CARVE(s->starts, n);
+    CARVE(s->cross, n);
+    CARVE(s->ring.outer, 10 * n);
     CARVE(s->sharers, 4 * n);
     CARVE(s->bound, n);
     CARVE(s->place, n);

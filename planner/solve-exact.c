@@ -179,7 +179,7 @@ struct score solve(const struct problem *p, struct scratch *s, const uint8_t *al
     *exact = 0;
     if (round_shortfall(p, allowed) > 0)
         return (struct score){1, 0, 0, 0};
-    if (n > MAX_EXACT || p->sub_blocks > 1)
+    if (n > MAX_EXACT || p->sub_blocks > 1 || p->two_level)
         return solve_search(p, s, allowed, limit_ms, out);
     score = solve_search(p, s, allowed, limit_ms, out);
     if (score.none || score.ms >= limit_ms) {

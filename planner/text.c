@@ -101,11 +101,40 @@ void plan_print_link(const hcp_plan *plan, FILE *out)
         fprintf(out, ", a link for each pair");
         return;
     }
-    if (plan->link_alpha_us == 0 && plan->link_gbps == 0)
+    if (plan->link_alpha_us != 0 || plan->link_gbps != 0) {
+        fprintf(out, ", link %.4g us", plan->link_alpha_us);
+        if (plan->link_gbps > 0)
+            fprintf(out, " + bytes / %.4g GB/s", plan->link_gbps);
+    }
+    if (plan->node_ranks > 0) {
+        fprintf(out, ", nodes of %d ranks, %.4g us", (int)plan->node_ranks,
+                plan->node_alpha_us);
+        if (plan->node_gbps > 0)
+            fprintf(out, " + bytes / %.4g GB/s", plan->node_gbps);
+        fputs(" between them", out);
+        if (plan->node_shared_gbps > 0)
+            fprintf(out, " (%.4g GB/s a node)", plan->node_shared_gbps);
+    }
+}
+
+static void print_rings(const hcp_plan *plan, FILE *out)
+{
+    double gain = plan->one_ring_ms / plan->two_level_ms;
+
+    if (!plan->rings)
         return;
-    fprintf(out, ", link %.4g us", plan->link_alpha_us);
-    if (plan->link_gbps > 0)
-        fprintf(out, " + bytes / %.4g GB/s", plan->link_gbps);
+    if (isnan(plan->two_level_ms))
+        fputs("one ring: there are none of rings here", out);
+    else if (plan->inner_ranks > 0)
+        fprintf(out, "rings of %d ranks on every node, and rings of those",
+                (int)plan->inner_ranks);
+    else
+        fprintf(out, "one ring; rings of rings would take %.4g ms", plan->two_level_ms);
+    if (plan->inner_ranks > 0)
+        print_known(out, "; one ring would take ", plan->one_ring_ms, "");
+    if (plan->inner_ranks > 0 && !isnan(gain))
+        fprintf(out, " (gain %.3gx)", gain);
+    fputc('\n', out);
 }
 
 static void print_order(const hcp_plan *plan, FILE *out)
@@ -193,6 +222,7 @@ static void print_summary(const hcp_plan *plan, FILE *out)
     if (dropped > 0)
         fprintf(out, "%zu of %zu ranks get no tokens\n", dropped, plan->n_ranks);
     print_joint(plan, out);
+    print_rings(plan, out);
     print_order(plan, out);
     print_late(plan, out);
     fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);
@@ -203,11 +233,100 @@ static double gib(int64_t bytes)
     return (double)bytes / (1 << 30);
 }
 
+/* ---- many ranks: a line for those that are alike ---- */
+
+enum { EACH_RANK = 64, MOST_LINES = 64 };
+
+static int alike(const hcp_plan_rank *a, const hcp_plan_rank *b)
+{
+    return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens &&
+           a->max_tokens == b->max_tokens && a->max_bytes == b->max_bytes &&
+           strcmp(a->device, b->device) == 0 &&
+           strcmp(a->limit, b->limit) == 0 && strcmp(a->model, b->model) == 0;
+}
+
+/* Of rank r and those after it that are alike; done[] marks them. */
+static void alike_row(const hcp_plan *plan, size_t r, uint8_t *done, hcp_table *t)
+{
+    const hcp_plan_rank *rank = &plan->ranks[r];
+    double predicted = 0, wait = 0;
+    size_t n = 0, last = r;
+
+    for (size_t i = r; i < plan->n_ranks; i++) {
+        const hcp_plan_rank *other = &plan->ranks[i];
+
+        if (done[i] || !alike(rank, other))
+            continue;
+        done[i] = 1;
+        last = i;
+        n++;
+        predicted = fmax(predicted, other->predicted_ms);
+        wait = fmax(wait, other->predicted_ms - other->compute_ms);
+    }
+    hcp_table_row(t);
+    hcp_table_cell(t, "%zu", n);
+    hcp_table_cell(t, last == r ? "%zu" : "%zu-%zu", r, last);
+    hcp_table_cell(t, "%s", rank->device);
+    hcp_table_cell(t, "%s", rank->limit[0] ? rank->limit : "whole");
+    hcp_table_cell(t, "%lld", (long long)rank->tokens);
+    if (plan->joint)
+        hcp_table_cell(t, "%lld", (long long)rank->kv_tokens);
+    hcp_table_cell(t, "%.4f %%",
+                   100.0 * (double)rank->tokens / (double)plan->seq_len * (double)n);
+    hcp_table_cell(t, "%.4f", predicted);
+    hcp_table_cell(t, "%.4f", wait);
+    hcp_table_cell(t, "%s", rank->model);
+}
+
+static int print_alike(const hcp_plan *plan, FILE *out)
+{
+    uint8_t *done = calloc(plan->n_ranks, 1);
+    size_t lines = 0, left = 0;
+    hcp_table *t;
+    int rc;
+
+    if (!done)
+        return -1;
+    t = hcp_table_new();
+    hcp_table_column(t, "ranks", 1);
+    hcp_table_column(t, "among", 0);
+    hcp_table_column(t, "device", 0);
+    hcp_table_column(t, "limit", 0);
+    hcp_table_column(t, "tokens each", 1);
+    if (plan->joint)
+        hcp_table_column(t, "KV each", 1);
+    hcp_table_column(t, "share of all", 1);
+    hcp_table_column(t, "predicted_ms", 1);
+    hcp_table_column(t, "wait_ms", 1);
+    hcp_table_column(t, "model", 0);
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        if (done[r])
+            continue;
+        if (lines++ < MOST_LINES)
+            alike_row(plan, r, done, t);
+        else
+            left++;
+    }
+    rc = hcp_table_print(t, out);
+    if (left > 0)
+        fprintf(out, "... and %zu more ranks\n", left);
+    fprintf(out, "ranks that are alike share a line, with their longest times; --json has "
+                 "every rank\n");
+    free(done);
+    return rc;
+}
+
 int plan_print(const hcp_plan *plan, FILE *out)
 {
-    hcp_table *t = hcp_table_new();
+    hcp_table *t;
     int rc, linear = plan_has_linear(plan), memory = plan_has_memory(plan);
 
+    if (plan->n_ranks > EACH_RANK) {
+        rc = print_alike(plan, out);
+        print_summary(plan, out);
+        return rc;
+    }
+    t = hcp_table_new();
     hcp_table_column(t, "rank", 1);
     if (plan->order)
         hcp_table_column(t, "given_rank", 1);

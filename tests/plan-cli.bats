@@ -740,3 +740,53 @@ less_equal() { # A B SLACK
     grep -q '"link_overhead_us":20' beside.json
     less_equal "$(field makespan_ms two.json)" "$(field makespan_ms beside.json)" -0.001
 }
+
+@test "--double-ring: rings of rings where they are faster" {
+    ask="hcp-plan split --ranks 8*nvidia-h200@mps:100 --seq-len 64K --link-gbps 200"
+    $ask --node-ranks 4 --node-gbps 6 --json >one.json
+    $ask --node-ranks 4 --node-gbps 6 --double-ring --json >two.json
+    grep -q '"rings":"one","inner_ranks":0}' one.json
+    ! grep -q 'two_level' one.json
+    grep -q '"node_ranks":4,"node_alpha_us":0,"node_gbps":6,"node_shared_gbps":null,"rings":"best","inner_ranks":4,' two.json
+    [ "$(field one_ring_ms two.json)" = "$(field makespan_ms one.json)" ]
+    [ "$(field two_level_ms two.json)" = "$(field makespan_ms two.json)" ]
+    less_equal "$(field makespan_ms two.json)" "$(field makespan_ms one.json)" -0.3
+    # A plan file has it all: what simulate finds is what the plan said.
+    hcp-plan simulate --plan two.json --json >sim.json
+    [ "$(field makespan_ms sim.json)" = "$(field makespan_ms two.json)" ]
+    run $ask --node-ranks 4 --node-gbps 6 --double-ring
+    [[ "$output" == *"rings of 4 ranks on every node"*"one ring would take"*"(gain "* ]]
+    [[ "$output" == *"nodes of 4 ranks, 0 us + bytes / 6 GB/s between them"* ]]
+    # Fast enough between nodes: one ring.
+    $ask --node-ranks 4 --node-gbps 200 --double-ring --json >fast.json
+    grep -q '"inner_ranks":0,' fast.json
+    less_equal "$(field makespan_ms fast.json)" "$(field two_level_ms fast.json)"
+    # Not where blocks stop on their way.
+    run $ask --node-ranks 4 --node-gbps 6 --double-ring --mask causal --layout contiguous
+    [[ "$output" == *"one ring: there are none of rings here"* ]]
+    run $ask --double-ring
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"need --node-ranks"* ]]
+    run $ask --node-ranks 4 --reorder
+    [ "$status" -eq 2 ]
+    run $ask --node-ranks 4 --node-gbps -1
+    [ "$status" -eq 2 ]
+    run hcp-plan simulate --plan two.json --node-ranks 4
+    [ "$status" -eq 2 ]
+}
+
+@test "thousands of ranks: a line for those that are alike" {
+    ask="hcp-plan split --ranks 2048*nvidia-h200@mps:100,2048*nvidia-h200@mps:50 --seq-len 16M --extrapolate"
+    run $ask --mask causal --layout zigzag
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -lt 20 ]
+    [[ "$output" == *"ranks that are alike share a line"* ]]
+    # The lines have all ranks and all tokens.
+    echo "$output" | awk '/nvidia-h200/ { ranks += $1; tokens += $1 * $5 }
+        END { exit !(ranks == 4096 && tokens == 16 * 1048576) }'
+    $ask --mask causal --layout zigzag --json >many.json
+    [ "$(grep -o '"rank":' many.json | wc -l)" -eq 4096 ]
+    run $ask --mask causal --layout contiguous
+    [ "${#lines[@]}" -lt 75 ]
+    [[ "$output" == *" more ranks"* ]]
+}

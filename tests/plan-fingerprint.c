@@ -89,6 +89,26 @@ static int ask_capped(const hcp_models *models, const struct fixture *kinds,
     return 0;
 }
 
+/* The same on nodes, in one ring or with two levels. */
+static int ask_nodes(const hcp_ring *ring, const hcp_question *plain,
+                     struct fixture_plan *p, size_t n)
+{
+    hcp_question q = *plain;
+    char text[512];
+
+    q.node_ranks = n % 3 == 0 ? 3 : 2;
+    q.node_gbps = 2;
+    q.node_alpha_us = 7;
+    q.link_gbps = 100;
+    q.node_shared_gbps = n % 2 ? 5 : 0;
+    q.rings = HCP_RINGS_BEST;
+    if (fixture_split(ring, &q, p, text, sizeof text) ||
+        hcp_plan_to_json(&p->plan, json, sizeof json, NULL))
+        return 1;
+    printf("%016llx %s\n", (unsigned long long)p->plan.fingerprint, json);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -149,6 +169,8 @@ int main(int argc, char **argv)
             if (i == 3 && round % 4 == 0 && ask_joint(ring, &q, &p))
                 return 1;
             if (i >= 4 && ask_capped(models, kinds, which, &q, &p, n, &seed))
+                return 1;
+            if (i == 5 && ask_nodes(ring, &q, &p, n))
                 return 1;
             fixture_plan_free(&p);
             hcp_ring_free(ring);

@@ -10,7 +10,7 @@ program=hcp-plan
 echo 1..5
 check_options fit predict split compare simulate
 
-check_examples 16
+check_examples 20
 
 : >"$tmp/json"
 (
@@ -27,6 +27,8 @@ check_examples 16
     hcp-plan simulate --db h.db --ranks $r --seq-len 8K --joint --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --joint --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --memory 1G --weights 1=9M --json
+    hcp-plan split --db h.db --ranks '4*nvidia-h200@mps:100' --seq-len 8K --node-ranks 2 \
+        --double-ring --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
     hcp-plan fit --db h.db --json
 ) >"$tmp/json" 2>"$tmp/complained"

@@ -11,7 +11,7 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
 	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
 	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
-	tests/test-plan-memory
+	tests/test-plan-memory tests/test-plan-rings
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -41,6 +41,9 @@ tests_test_plan_joint_LDADD = $(PLAN_LIBS)
 tests_test_plan_late_SOURCES = tests/test-plan-late.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_late_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_late_LDADD = $(PLAN_LIBS)
+tests_test_plan_rings_SOURCES = tests/test-plan-rings.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_rings_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_rings_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)

@@ -98,6 +98,12 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
     refuse 3 "rank 0 (*): no-answer.json holds no plan" hcp-ring --plan no-answer.json
     echo '{"schema":99}' >future.json
     refuse 1 "rank 0 (*): future.json: not a plan: " hcp-ring --plan future.json
+    hcp-plan split --db m.db --ranks "4*$cpu" --tokens 100,100,100,100 --mask causal \
+        --layout zigzag "${shape[@]}" --extrapolate --node-ranks 2 --node-gbps 0.001 \
+        --double-ring --json >rings.json
+    grep -q '"inner_ranks":2' rings.json
+    refuse 3 "rank 0 (*): rings.json is for rings of rings, which hcp-ring does not run" \
+        hcp-ring --plan rings.json
     sed 's/"makespan_ms":[0-9.e-]*/"makespan_ms":1/' two.json >edited.json
     refuse 1 "rank 0 (*): edited.json was changed after it was printed (its fingerprint does not match)" \
         mpirun -np 2 hcp-ring --plan edited.json
