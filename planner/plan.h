@@ -641,6 +641,10 @@ void sort_descending(const double *value, int32_t *order, size_t n);
  * those of out. */
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
+/* The best split found from one on, into it: of four allowed ranks with contiguous shares
+ * under a causal mask. Others: gave_up. s->fin and s->busy are of another split. */
+struct score solve_from(const struct problem *p, struct scratch *s,
+                        const uint8_t *allowed, int64_t *split);
 /* solve-exact.c: the best tile split over all non-empty subsets of at most three
  * allowed ranks that beats start (whose split is in best already), else start.
  * *exact = 0 if it ran out of nodes. */

@@ -8,7 +8,15 @@
  * longer than what is to be beaten; below, it is always: where fixed costs dominate, it
  * gains more than that by leaving ranks out. */
 #define MARGIN 0.9
-enum { SMALL_GROUP = 8, LARGE_GROUP = 64, THOROUGH = 600 };
+enum { SMALL_GROUP = 8, LARGE_GROUP = 64, THOROUGH = 600, NEAR = 200 };
+
+/* Four ranks with contiguous shares under a causal mask: what a move costs its receiver
+ * depends on who is before whom, and the way down ends early in a split that is none. */
+static int is_four(const struct problem *p, int64_t n_allowed)
+{
+    return n_allowed == 4 && p->n <= LARGE_GROUP && p->causal &&
+           p->layout == HCP_LAYOUT_CONTIGUOUS && p->sub_blocks == 1;
+}
 
 static int64_t count(const struct problem *p, const uint8_t *allowed)
 {
@@ -260,7 +268,7 @@ static int move(struct search *q, size_t from, size_t to, int64_t tiles)
         return 0;
     /* The receiver alone would need longer than the best plan: no need to look. Nine
      * tenths of its average cost a tile is a careful guess of what the move adds. */
-    if (q->best[to] > 0 &&
+    if (q->best[to] > 0 && !is_four(p, q->n_allowed) &&
         q->busy[to] * (1 + 0.9 * (double)tokens / (double)q->best[to]) >= q->score.ms)
         return 0;
     memcpy(q->cand, q->best, p->n * sizeof *q->cand);
@@ -420,6 +428,46 @@ static void scan_four(struct search *q)
             }
 }
 
+/* q->cand if it is a split. */
+static int attempt_if_fits(struct search *q)
+{
+    const struct problem *p = q->p;
+
+    for (size_t r = 0; r < p->n; r++)
+        if (q->cand[r] < 0 || q->cand[r] > p->cap[r] ||
+            (q->cand[r] > 0 && !q->allowed[r]))
+            return 0;
+    return q->budget > 0 && attempt(q);
+}
+
+/* One of four ranks gives tiles to two or all of the others, or takes them from these. */
+static int fan(struct search *q, int64_t tiles)
+{
+    const struct problem *p = q->p;
+    int64_t tokens = tiles * p->tile;
+    size_t rank[4], n = 0;
+    int better = 0;
+
+    for (size_t r = 0; r < p->n && n < 4; r++)
+        if (q->allowed[r])
+            rank[n++] = r;
+    for (size_t one = 0; one < 4; one++)
+        for (unsigned set = 1; set < 15; set++) {
+            if (set >> one & 1 || (set & (set - 1)) == 0)
+                continue;
+            for (int64_t sign = -1; sign <= 1; sign += 2) {
+                memcpy(q->cand, q->best, p->n * sizeof *q->cand);
+                for (size_t i = 0; i < 4; i++)
+                    if (set >> i & 1) {
+                        q->cand[rank[i]] += sign * tokens;
+                        q->cand[rank[one]] -= sign * tokens;
+                    }
+                better |= attempt_if_fits(q);
+            }
+        }
+    return better;
+}
+
 /* Moves between all pairs of ranks, large steps first, as long as one helps: what links
  * that differ and short sequences need, where it is not the busiest rank that counts. */
 static void descend(struct search *q)
@@ -427,8 +475,8 @@ static void descend(struct search *q)
     const struct problem *p = q->p;
     int64_t largest = 1;
 
-    q->budget = THOROUGH;
-    while (largest < p->tiles)
+    q->budget = p->thorough ? THOROUGH : NEAR;
+    while (p->thorough ? largest < p->tiles : 8 * largest <= p->tiles)
         largest *= 2;
     for (int again = 1; again && q->budget > 0;) {
         again = p->rest > 0 && move_rest_anywhere(q);
@@ -438,6 +486,8 @@ static void descend(struct search *q)
                 for (size_t to = 0; to < p->n && q->budget > 0; to++)
                     while (q->best[from] > 0 && move(q, from, to, step))
                         again = 1;
+        for (int64_t step = 2; !again && step > 0 && is_four(p, q->n_allowed); step--)
+            again = fan(q, step);
     }
 }
 
@@ -448,11 +498,12 @@ static void look_everywhere(struct search *q, int boxed)
     const struct problem *p = q->p;
     int64_t *kept = q->s->tokens[TOK_START];
     struct score score;
+    const int wide = p->thorough && p->n <= SMALL_GROUP && (p->any_subset || boxed);
 
-    if (!p->thorough || p->n > SMALL_GROUP || (!p->any_subset && !boxed))
+    if (!wide && !is_four(p, q->n_allowed))
         return;
     descend(q);
-    if (q->n_allowed != 4)
+    if (q->n_allowed != 4 || !wide)
         return;
     score = q->score;
     memcpy(kept, q->best, p->n * sizeof *kept);
@@ -596,5 +647,24 @@ struct score solve_search(const struct problem *p, struct scratch *s,
     memcpy(s->busy, q.busy, p->n * sizeof *s->busy);
     if (s->memo.holds == HOLDS_BUSY) /* of another split, it may be */
         s->memo.holds = HOLDS_CLASSES;
+    return q.score;
+}
+
+struct score solve_from(const struct problem *p, struct scratch *s,
+                        const uint8_t *allowed, int64_t *split)
+{
+    struct search q = {.p = p,
+                       .s = s,
+                       .allowed = allowed,
+                       .best = split,
+                       .cand = s->tokens[TOK_CAND],
+                       .fin = s->weight,
+                       .busy = s->value2,
+                       .n_allowed = count(p, allowed)};
+
+    if (!is_four(p, q.n_allowed))
+        return (struct score){0, 1, 0, 0};
+    keep(&q, eval_split(p, s, split, HUGE_MS, NULL));
+    descend(&q);
     return q.score;
 }

@@ -205,6 +205,14 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
         if (score_less(score, best)) {
             best = score;
             memcpy(tokens, trial, p->n * sizeof *tokens);
+            if (exact && k > 1) { /* as four ranks of these alone are answered */
+                allow_but(p, s, k - 1);
+                score = solve_from(p, s, s->allowed, trial);
+                if (!score.gave_up && score_less(score, best)) {
+                    best = score;
+                    memcpy(tokens, trial, p->n * sizeof *tokens);
+                }
+            }
         }
         if (exact) /* over all subsets of what is left */
             break;
@@ -433,6 +441,13 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter_whole(c);
     c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
     enter(c, c->drop, s->tokens[TOK_DROP], 0, 0);
+    if (p->n == 4 && !c->drop.none && c->drop.ms <= limit_of(c)) {
+        /* The rank left out may be worth a little. */
+        memset(s->allowed, 1, p->n);
+        score = solve_from(p, s, s->allowed, s->tokens[TOK_DROP]);
+        if (!score.gave_up)
+            enter(c, score, s->tokens[TOK_DROP], 0, 0);
+    }
     if (p->any_subset ||
         (p->memory && p->n <= MEMORY_SUBSETS && (s->full || caps_bind(p))))
         enter_subset(c);

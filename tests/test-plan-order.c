@@ -462,6 +462,41 @@ static void four_contiguous(void **state)
     assert_true(near >= problems * 98 / 100);
 }
 
+/* The same without links, an order to choose or anything else that makes the search look
+ * further: plans as they are asked for by default. */
+static void four_contiguous_by_default(void **state)
+{
+    int problems = (int)(200 * fixture_scale()), near = 0;
+    double worst = 1;
+    uint64_t seed = 15;
+
+    (void)state;
+    for (int i = 0; i < problems; i++) {
+        struct order_case c;
+        struct fixture_plan p;
+        int64_t tokens[MAX];
+        double best;
+        char text[512];
+
+        make_case(&c, &seed, 4, fixture_range(&seed, 8, 20), 0);
+        c.question.causal = 1;
+        c.question.layout = HCP_LAYOUT_CONTIGUOUS;
+        c.question.order = HCP_ORDER_GIVEN;
+        c.question.n_links = 0;
+        places_of(&p, 4);
+        assert_int_equal(fixture_split(c.ring, &c.question, &p, text, sizeof text), 0);
+        check_plan(&c, &p.plan, i);
+        best = split_best(&c, 0, c.question.seq_len / 128, 128, tokens);
+        worst = fmax(worst, p.plan.makespan_ms / best);
+        near += p.plan.makespan_ms <= 1.01 * best;
+        free_plan(&p);
+        free_case(&c);
+    }
+    print_message("# by default %d of %d within 1 %% of all tile splits, worst %.3f\n",
+                  near, problems, worst);
+    assert_true(near >= problems * 98 / 100);
+}
+
 static void bounded_search_is_near(void **state)
 {
     int problems = (int)(200 * fixture_scale()), near = 0;
@@ -679,6 +714,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(equals_brute_force),
                                        cmocka_unit_test(four_contiguous),
+                                       cmocka_unit_test(four_contiguous_by_default),
                                        cmocka_unit_test(bounded_search_is_near),
                                        cmocka_unit_test(plans_are_consistent),
                                        cmocka_unit_test(slow_link_is_avoided),
