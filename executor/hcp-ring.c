@@ -77,6 +77,7 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
 {
     const hcp_shape *s = &plan->shape;
     const char *slash = p->o.plugin ? strrchr(p->o.plugin, '/') : NULL;
+    char channels[20] = "";
 
     *id = (struct ring_identity){.plan_version = hcp_plan_version(),
                                  .fingerprint = hcp_plan_fingerprint(plan),
@@ -86,11 +87,13 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
     snprintf(id->shape, sizeof id->shape, "%s %d/%d heads x %d, batch %d, %s, %s",
              s->dtype, (int)s->heads, (int)s->kv_heads, (int)s->head_dim, (int)s->batch,
              plan->causal ? "causal" : "full", hcp_layout_name(plan->layout));
+    if (p->o.channels)
+        snprintf(channels, sizeof channels, ", channels %d", (int)p->o.channels);
     snprintf(id->options, sizeof id->options,
-             "buffers %d, sub-blocks %d%s, transport %s, seed %llu%s%s, passes %d",
+             "buffers %d, sub-blocks %d%s, transport %s%s, seed %llu%s%s, passes %d",
              (int)plan->buffers, (int)plan->sub_blocks, plan->barrier ? ", barrier" : "",
-             p->o.transport, (unsigned long long)p->o.seed, p->o.search ? ", search" : "",
-             p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
+             p->o.transport, channels, (unsigned long long)p->o.seed,
+             p->o.search ? ", search" : "", p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
     /* Of a plug-in the name: it may lie elsewhere on other hosts. */
     snprintf(id->provider, sizeof id->provider, "%s",
              slash           ? slash + 1
@@ -172,8 +175,12 @@ static int open_links(struct ring_program *p, struct hcp_err *err)
 
     snprintf(p->transport, sizeof p->transport, "%s", choose_transport(p));
     /* The watch is to end a wait first: it names the rank and what it was waited for. */
-    rc = ring_links_new(p->transport, &p->comm, p->place.runtime,
-                        &p->place.device, 1.5 * p->o.timeout_s + 2, &p->links, err);
+    rc = p->o.channels && strcmp(p->transport, "nccl") != 0
+             ? hcp_fail(err, HCP_USAGE,
+                        "--channels are NCCL's, and these ranks use MPI: not each has a "
+                        "GPU of its own and a build with NCCL; leave --channels out")
+             : ring_links_new(p->transport, p->o.channels, &p->comm, p->place.runtime,
+                              &p->place.device, 1.5 * p->o.timeout_s + 2, &p->links, err);
     rc = ring_all_ok(&p->comm, rc, err);
     if (rc == HCP_OK)
         ring_watch_on_stop(p->watch, cancel_links, p->links);

@@ -19,6 +19,8 @@ enum {
     OPT_SUB_BLOCKS,
     OPT_BARRIER,
     OPT_TRANSPORT,
+    OPT_CHANNELS,
+    OPT_JOINT,
     OPT_VERIFY,
     OPT_REPEAT,
     OPT_WARM_UP,
@@ -52,6 +54,7 @@ static const struct argp_option options[] = {
     {"tile", OPT_TILE, "N", 0,
      "Shares are multiples of N tokens, except one (by kernel and layout)", 10},
     {"stripes", OPT_STRIPES, "N", 0, "Stripes of the striped layout (8)", 10},
+    {"joint", OPT_JOINT, NULL, 0, "Split queries and KV apart", 10},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0, "Plan outside the measured lengths", 10},
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 10},
     {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)",
@@ -59,6 +62,8 @@ static const struct argp_option options[] = {
     {0, 0, NULL, 0, "How the ring is run:", 30},
     {"transport", OPT_TRANSPORT, "NAME", 0,
      "nccl, mpi or auto: NCCL when every rank has a GPU of its own (auto)", 30},
+    {"channels", OPT_CHANNELS, "N", 0,
+     "NCCL's channels for each direction: auto, 1, 2, 4, 8 .. (auto)", 30},
     {"buffers", OPT_BUFFERS, "N", 0,
      "KV blocks a rank can hold beside its own (the plan's; 0: all of them)", 30},
     {"sub-blocks", OPT_SUB_BLOCKS, "N", 0, "Send KV blocks in N pieces (the plan's)", 30},
@@ -172,6 +177,15 @@ static int set_run(int key, const char *arg, struct ring_options *o, struct hcp_
         return seconds(arg, "--max-time", 0, &o->max_time_s, err);
     case OPT_TIMEOUT:
         return seconds(arg, "--timeout", 0.1, &o->timeout_s, err);
+    case OPT_CHANNELS:
+        if (strcmp(arg, "auto") != 0 &&
+            (number(arg, "--channels", 1, 32, &n, NULL) || (n & (n - 1)) != 0))
+            return hcp_fail(err, HCP_USAGE,
+                            "--channels: '%s' is neither auto nor a power of two up to "
+                            "32",
+                            arg);
+        o->channels = (int32_t)n;
+        return HCP_OK;
     case OPT_TRANSPORT:
         if (strcmp(arg, "auto") != 0 && strcmp(arg, "nccl") != 0 &&
             strcmp(arg, "mpi") != 0)
@@ -205,6 +219,10 @@ static void check(const struct ring_options *o, const struct argp_state *state)
         argp_error(state, "give --plan FILE, or --ranks and --seq-len");
     if (strcmp(o->shape.phase, "prefill") != 0)
         argp_error(state, "--phase %s: this version runs prefill only", o->shape.phase);
+    if (o->n_plan_files && o->question.joint)
+        argp_error(state, "--plan is split already; leave --joint out");
+    if (o->channels && strcmp(o->transport, "mpi") == 0)
+        argp_error(state, "--channels are NCCL's; --transport mpi has none");
     if (o->plugin && o->provider)
         argp_error(state, "--kernel and --provider both name a kernel; use one");
 }
@@ -241,6 +259,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_EXTRAPOLATE:
         o->question.extrapolate = 1;
         return 0;
+    case OPT_JOINT:
+        o->question.joint = 1;
+        return 0;
     case OPT_BARRIER:
         o->question.barrier = 1;
         o->given |= RING_GIVEN_BARRIER;
@@ -264,6 +285,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_BUFFERS:
     case OPT_SUB_BLOCKS:
     case OPT_TRANSPORT:
+    case OPT_CHANNELS:
     case OPT_VERIFY:
     case OPT_REPEAT:
     case OPT_WARM_UP:

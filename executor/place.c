@@ -117,7 +117,7 @@ static int choose(const struct ring_gpus *gpus, const char *device, int turn,
 
 #ifdef HAVE_CUDA
 static int open_gpu(const struct hcp_device_info *gpu, int index, const char *limit,
-                    struct ring_place *p, struct hcp_err *err)
+                    int32_t channels, struct ring_place *p, struct hcp_err *err)
 {
     hcp_cuda_info cuda = {.size = sizeof cuda};
     hcp_green *green = NULL; /* to the end of the process */
@@ -128,6 +128,8 @@ static int open_gpu(const struct hcp_device_info *gpu, int index, const char *li
     if (rc)
         return rc;
     rc = hcp_transport_prepare(err);
+    if (!rc)
+        rc = hcp_transport_pin_channels(channels, err);
     if (rc)
         return rc;
     p->device.size = sizeof p->device;
@@ -217,7 +219,7 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
         return rc;
 #ifdef HAVE_CUDA
     if (gpu >= 0)
-        rc = open_gpu(&gpus->infos[gpu], gpu, limit, &p, err);
+        rc = open_gpu(&gpus->infos[gpu], gpu, limit, o->channels, &p, err);
     else
 #endif
         open_cpu(&p);

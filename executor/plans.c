@@ -116,13 +116,6 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         file);
     }
     plan.fingerprint = hcp_plan_fingerprint(&plan);
-    if (plan.joint) {
-        ring_plan_free(&plan);
-        return hcp_fail(err, HCP_NO_ANSWER,
-                        "%s splits queries and KV apart, which hcp-ring does not run yet; "
-                        "print a plan without --joint",
-                        file);
-    }
     if (plan.inner_ranks > 0) {
         ring_plan_free(&plan);
         return hcp_fail(err, HCP_NO_ANSWER,
@@ -245,7 +238,8 @@ static int ask(const struct ring_options *o, struct ring_plans *p, hcp_strategy 
     q.strategy = strategy;
     if (o->shape.layout[0])
         hcp_layout_from_name(o->shape.layout, &q.layout);
-    rc = plan_arrays(&plan, n, hcp_segments_max(n, q.layout, q.stripes), err);
+    rc = plan_arrays(&plan, n,
+                     (q.joint ? 2 : 1) * hcp_segments_max(n, q.layout, q.stripes), err);
     if (rc)
         return rc;
     status = hcp_plan_split(p->ring, &q, p->workspace, p->workspace_bytes, err->text,
@@ -435,45 +429,80 @@ static hcp_question question_like(const hcp_plan *like)
     return q;
 }
 
-/* Without models: the tokens and where they are, nothing predicted. */
-static int bare_plan(const hcp_plan *like, const int64_t *tokens, hcp_plan *out,
-                     struct hcp_err *err)
+/* Where KV is in a joint plan; the array is the caller's to free. */
+static int kv_of(const hcp_plan *plan, int64_t **out, struct hcp_err *err)
 {
-    int64_t first = 0, *counts = calloc(like->n_ranks, sizeof *counts);
-    hcp_plan_rank *ranks = out->ranks;
-    hcp_segment *segments = out->segments;
-    hcp_place *places = out->places;
-    size_t capacity = out->segments_capacity;
-    hcp_status status;
+    *out = NULL;
+    if (!plan->joint)
+        return HCP_OK;
+    *out = calloc(plan->n_ranks, sizeof **out);
+    if (!*out)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        (*out)[r] = plan->ranks[r].kv_tokens;
+    return HCP_OK;
+}
+
+/* Segments of a split behind those that the plan has; counts [n_ranks] by rank. */
+static int add_segments(hcp_plan *plan, const int64_t *tokens, int64_t *counts,
+                        struct hcp_err *err)
+{
+    hcp_status status = hcp_layout_segments(
+        plan->layout, plan->stripes, plan->n_ranks, tokens, plan->seq_len,
+        plan->segments + plan->n_segments, plan->segments_capacity - plan->n_segments,
+        counts);
+
+    for (size_t r = 0; !status && r < plan->n_ranks; r++)
+        plan->n_segments += (size_t)counts[r];
+    return status ? hcp_fail(err, exit_code(status), "no segments for this split: %s",
+                             hcp_strerror(status))
+                  : HCP_OK;
+}
+
+/* Without models: the tokens and where they are, nothing predicted. kv: NULL with them. */
+static int bare_plan(const hcp_plan *like, const int64_t *tokens, const int64_t *kv,
+                     hcp_plan *out, struct hcp_err *err)
+{
+    int64_t first = 0, *counts = calloc(2 * like->n_ranks, sizeof *counts);
+    int64_t *kv_counts = kv ? counts + like->n_ranks : counts, first_kv;
+    hcp_plan plan = *like;
+    int rc;
 
     if (!counts)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    status = hcp_layout_segments(like->layout, like->stripes, like->n_ranks, tokens,
-                                 like->seq_len, segments, capacity, counts);
-    if (status) {
+    plan.ranks = out->ranks;
+    plan.segments = out->segments;
+    plan.segments_capacity = out->segments_capacity;
+    plan.places = out->places;
+    plan.n_segments = 0;
+    rc = add_segments(&plan, tokens, counts, err);
+    first_kv = kv ? (int64_t)plan.n_segments : 0;
+    if (!rc && kv)
+        rc = add_segments(&plan, kv, kv_counts, err);
+    if (rc) {
         free(counts);
-        return hcp_fail(err, exit_code(status), "no segments for this split: %s",
-                        hcp_strerror(status));
+        return rc;
     }
-    *out = *like;
-    out->ranks = ranks;
-    out->segments = segments;
-    out->segments_capacity = capacity;
-    out->places = places;
+    *out = plan;
     out->order = HCP_ORDER_GIVEN;
     out->has_links = 0;
     out->strategy = HCP_STRATEGY_GIVEN;
     out->makespan_ms = out->interval_lo_ms = out->interval_hi_ms = NAN;
-    out->gain_over_even = NAN;
+    out->gain_over_even = out->tied_ms = out->gain_over_tied = NAN;
     for (size_t r = 0; r < like->n_ranks; r++) {
-        ranks[r] = like->ranks[r];
-        ranks[r].tokens = ranks[r].kv_tokens = tokens[r];
-        ranks[r].first_segment = first;
-        ranks[r].n_segments = counts[r];
-        ranks[r].predicted_ms = ranks[r].compute_ms = NAN;
+        hcp_plan_rank *rank = &out->ranks[r];
+
+        *rank = like->ranks[r];
+        rank->tokens = tokens[r];
+        rank->kv_tokens = kv ? kv[r] : tokens[r];
+        rank->first_segment = first;
+        rank->n_segments = counts[r];
+        rank->first_kv_segment = first_kv;
+        rank->n_kv_segments = kv_counts[r];
+        rank->predicted_ms = rank->compute_ms = NAN;
         first += counts[r];
+        first_kv += kv_counts[r];
     }
-    out->n_segments = (size_t)first;
     hcp_plan_memory(out, NULL, 0);
     out->fingerprint = hcp_plan_fingerprint(out);
     free(counts);
@@ -491,7 +520,8 @@ int ring_tokens_fit(const hcp_plan *like, const int64_t *tokens)
         ranks[r] = like->ranks[r];
         ranks[r].tokens = tokens[r];
         fit &= tokens[r] >= 0;
-        fit &= ranks[r].max_tokens == 0 || tokens[r] <= ranks[r].max_tokens;
+        fit &= like->joint || ranks[r].max_tokens == 0 || /* then KV's, which stays */
+               tokens[r] <= ranks[r].max_tokens;
     }
     fit = fit && hcp_plan_memory(&plan, NULL, 0) == HCP_STATUS_OK;
     free(ranks);
@@ -502,18 +532,28 @@ int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
                         const int64_t *tokens, hcp_plan *out, struct hcp_err *err)
 {
     hcp_question q = question_like(like);
-    int rc = plan_arrays(out, like->n_ranks,
-                         hcp_segments_max(like->n_ranks, q.layout, q.stripes), err);
     hcp_status status = HCP_STATUS_NO_MODEL;
+    int64_t *kv;
+    int rc = kv_of(like, &kv, err);
 
     if (rc)
         return rc;
+    q.kv_tokens = kv;
+    rc = plan_arrays(out, like->n_ranks,
+                     (kv ? 2 : 1) *
+                         hcp_segments_max(like->n_ranks, q.layout, q.stripes),
+                     err);
+    if (rc) {
+        free(kv);
+        return rc;
+    }
     if (p->ring && !like->late_kv) /* else the best order of KV would be another */
         status = hcp_plan_evaluate(p->ring, &q, tokens, p->workspace, p->workspace_bytes,
                                    err->text, sizeof err->text, out);
     if (status) /* also outside the measured lengths: it can be run all the same */
-        rc = bare_plan(like, tokens, out, err);
+        rc = bare_plan(like, tokens, kv, out, err);
     if (rc)
         ring_plan_free(out);
+    free(kv);
     return rc;
 }

@@ -21,6 +21,7 @@ enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4
 struct ring_options {
     int search; /* the command */
     const char *db, *ranks, *provider, *plugin, *strategies, *transport;
+    int32_t channels; /* of NCCL, for each direction; 0: its choice */
     const char **plan_files;
     size_t n_plan_files;
     struct hcp_shape_args shape;
@@ -50,10 +51,12 @@ struct ring_plans {
 int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
                     struct hcp_err *err);
 void ring_plans_free(struct ring_plans *p);
-/* Whether a split keeps within a plan's caps, in tokens and bytes. */
+/* Whether a split (of a joint plan its queries) keeps within a plan's caps, in tokens and
+ * bytes. */
 int ring_tokens_fit(const hcp_plan *like, const int64_t *tokens);
-/* The plan of other tokens in the layout of `like`: with predictions when there are
- * models, without (NaN) otherwise. Free with ring_plan_free(). */
+/* The plan of other tokens (of a joint plan queries, KV staying where it is) in the
+ * layout of `like`: with predictions when there are models, without (NaN) otherwise. Free
+ * with ring_plan_free(). */
 int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
                         const int64_t *tokens, hcp_plan *out, struct hcp_err *err);
 void ring_plan_free(hcp_plan *plan);

@@ -52,12 +52,18 @@ static json_t *steps_json(const struct ring_result *r, size_t k)
     return list;
 }
 
+static int in_ring(const hcp_plan_rank *planned)
+{
+    return planned->tokens > 0 || planned->kv_tokens > 0;
+}
+
 static json_t *rank_json(const struct ring_program *p, const struct ring_result *r,
                          size_t k)
 {
     const hcp_plan_rank *planned = &r->plan->ranks[k];
     const struct ring_peer *peer = &p->peers[k];
     const struct ring_times *t = &r->ranks[k];
+    int in = in_ring(planned);
     json_t *o = json_object();
 
     set_int(o, "rank", (int64_t)k);
@@ -66,13 +72,15 @@ static json_t *rank_json(const struct ring_program *p, const struct ring_result 
     set_text(o, "host", peer->host);
     set_int(o, "sm_seen", peer->sm_seen);
     set_int(o, "tokens", planned->tokens);
+    if (r->plan->joint)
+        set_int(o, "kv_tokens", planned->kv_tokens);
     set_real(o, "compute_ms", t->compute_ms);
     set_real(o, "wait_ms", t->wait_ms);
     set_real(o, "transfer_ms", t->transfer_ms);
     set_real(o, "total_ms", t->total_ms);
-    set_real(o, "predicted_compute_ms", planned->tokens ? planned->compute_ms : 0);
-    set_real(o, "predicted_ms", planned->tokens ? planned->predicted_ms : 0);
-    if (planned->tokens)
+    set_real(o, "predicted_compute_ms", in ? planned->compute_ms : 0);
+    set_real(o, "predicted_ms", in ? planned->predicted_ms : 0);
+    if (in)
         json_object_set_new(o, "steps", steps_json(r, k));
     if (r->errors) {
         const struct ring_errors *e = &r->errors[k];
@@ -105,6 +113,14 @@ json_t *ring_result_json(const struct ring_program *p, const struct ring_result 
     for (size_t k = 0; k < plan->n_ranks; k++)
         json_array_append_new(tokens, json_integer((json_int_t)plan->ranks[k].tokens));
     json_object_set_new(o, "tokens", tokens);
+    if (plan->joint) {
+        json_t *kv = json_array();
+
+        for (size_t k = 0; k < plan->n_ranks; k++)
+            json_array_append_new(kv,
+                                  json_integer((json_int_t)plan->ranks[k].kv_tokens));
+        json_object_set_new(o, "kv_tokens", kv);
+    }
     set_real(o, "makespan_ms", r->makespan.median);
     json_object_set_new(o, "interval_ms",
                         interval(r->makespan.ci_lo, r->makespan.ci_hi));
@@ -117,8 +133,12 @@ json_t *ring_result_json(const struct ring_program *p, const struct ring_result 
     set_real(o, "bound_ms", plan->bound_ms);
     set_real(o, "efficiency", plan->bound_ms / r->makespan.median);
     set_real(o, "predicted_even_ms", plan->even_ms);
+    if (plan->joint)
+        set_real(o, "predicted_tied_ms", plan->tied_ms);
     set_text(o, "transport", r->transport);
     set_text(o, "transport_version", r->transport_version);
+    json_object_set_new(o, "channels",
+                        p->o.channels ? json_integer(p->o.channels) : json_null());
     set_int(o, "buffers", r->buffers);
     set_int(o, "sub_blocks", r->sub_blocks);
     json_object_set_new(o, "barrier", json_boolean(r->barrier));
@@ -148,17 +168,22 @@ static int print_ranks(const struct ring_program *p, const struct ring_result *r
         "predicted_c", "wait_ms",   "transfer_ms",  "total_ms", "predicted_ms"};
     hcp_table *t = hcp_table_new();
 
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         hcp_table_column(t, columns[i], i != 1 && i != 2);
+        if (i == 3 && r->plan->joint)
+            hcp_table_column(t, "kv_tokens", 1);
+    }
     for (size_t k = 0; k < r->plan->n_ranks; k++) {
         const hcp_plan_rank *planned = &r->plan->ranks[k];
-        int in = planned->tokens > 0;
+        int in = in_ring(planned);
 
         hcp_table_row(t);
         hcp_table_cell(t, "%zu", k);
         hcp_table_cell(t, "%s", p->peers[k].device);
         hcp_table_cell(t, "%s", planned->limit[0] ? planned->limit : "-");
         hcp_table_cell(t, "%lld", (long long)planned->tokens);
+        if (r->plan->joint)
+            hcp_table_cell(t, "%lld", (long long)planned->kv_tokens);
         cell_ms(t, r->ranks[k].compute_ms);
         cell_ms(t, in ? planned->compute_ms : 0);
         cell_ms(t, r->ranks[k].wait_ms);
@@ -194,12 +219,15 @@ static void print_verification(const struct ring_result *r)
 }
 
 /* What moved the blocks and what computed them. */
-static void print_means(const struct ring_result *r)
+static void print_means(const struct ring_program *p, const struct ring_result *r)
 {
     int moved = r->transport[0] != '\0';
 
-    printf("%s%s%s%s, kernel %s\n", moved ? r->transport : "one rank", moved ? " (" : "",
-           r->transport_version, moved ? ")" : "", r->provider);
+    printf("%s%s%s%s", moved ? r->transport : "one rank", moved ? " (" : "",
+           r->transport_version, moved ? ")" : "");
+    if (moved && p->o.channels)
+        printf(", %d channel%s", (int)p->o.channels, p->o.channels == 1 ? "" : "s");
+    printf(", kernel %s\n", r->provider);
 }
 
 static int print_one(const struct ring_program *p, const struct ring_result *r)
@@ -219,24 +247,33 @@ static int print_one(const struct ring_program *p, const struct ring_result *r)
         printf(", %.2f of the bound %.3f", plan->bound_ms / r->makespan.median,
                plan->bound_ms);
     printf("\n");
-    print_means(r);
+    print_means(p, r);
     print_verification(r);
     return rc;
 }
 
-/* "44032/21504"; of very many ranks the first. */
-static void list_tokens(const hcp_plan *plan, char text[160])
+/* "44032/21504", of a joint plan then " KV 32768/32768"; of very many ranks the first. */
+static void list_tokens(const hcp_plan *plan, char text[320])
 {
-    enum { LONGEST = 25 }; /* of '/' and a number, or "/..." */
+    enum { LONGEST = 25, ROOM = 160 }; /* of '/' and a number, or "/..."; of a list */
     size_t at = 0;
 
-    for (size_t k = 0; k < plan->n_ranks; k++) {
-        if (at + 2 * LONGEST >= 160 && k + 1 < plan->n_ranks) {
-            snprintf(text + at, 160 - at, "/...");
-            return;
+    for (int kv = 0; kv <= (plan->joint ? 1 : 0); kv++) {
+        size_t end = at + ROOM;
+
+        for (size_t k = 0; k < plan->n_ranks; k++) {
+            const hcp_plan_rank *rank = &plan->ranks[k];
+
+            if (at + 2 * LONGEST >= end && k + 1 < plan->n_ranks) {
+                at += (size_t)snprintf(text + at, end - at, "/...");
+                break;
+            }
+            at += (size_t)snprintf(text + at, end - at, "%s%lld",
+                                   k    ? "/"
+                                   : kv ? " KV "
+                                        : "",
+                                   (long long)(kv ? rank->kv_tokens : rank->tokens));
         }
-        at += (size_t)snprintf(text + at, 160 - at, "%s%lld", k ? "/" : "",
-                               (long long)plan->ranks[k].tokens);
     }
 }
 
@@ -255,7 +292,7 @@ static int print_many(const struct ring_result *results, size_t n,
     for (size_t i = 0; i < n; i++) {
         const struct ring_result *r = &results[i];
         const hcp_plan *plan = r->plan;
-        char tokens[160];
+        char tokens[320];
 
         hcp_table_row(t);
         hcp_table_cell(t, "%s", hcp_strategy_name(plan->strategy));
@@ -308,7 +345,7 @@ int ring_print(const struct ring_program *p, const struct ring_result *results, 
         return -1;
     while (means + 1 < n && !results[means].transport[0])
         means++; /* a plan of one rank says less */
-    print_means(&results[means]);
+    print_means(p, &results[means]);
     for (size_t i = 0; i < n; i++)
         print_verification(&results[i]);
     return 0;

@@ -18,13 +18,13 @@ struct ring_links {
     char transport[16];
     const struct ring_comm *comm;
     const hcp_runtime *runtime;
-    int32_t ordinal, sm_count;
+    int32_t ordinal, sm_count, channels;
     double timeout_s;
     struct group *groups;
     pthread_mutex_t mutex; /* of the list, which cancel walks from another thread */
 };
 
-int ring_links_new(const char *transport, const struct ring_comm *comm,
+int ring_links_new(const char *transport, int32_t channels, const struct ring_comm *comm,
                    const hcp_runtime *runtime, const hcp_device_ref *device,
                    double timeout_s, ring_links **out, struct hcp_err *err)
 {
@@ -36,6 +36,7 @@ int ring_links_new(const char *transport, const struct ring_comm *comm,
     links->comm = comm;
     links->runtime = runtime;
     links->ordinal = device->ordinal;
+    links->channels = channels;
     links->sm_count = runtime->kind == HCP_DEVICE_CUDA ? device->sm_count : 0;
     links->timeout_s = timeout_s;
     pthread_mutex_init(&links->mutex, NULL);
@@ -96,6 +97,7 @@ static int group_open(const ring_links *links, const unsigned char *present,
                                                     .runtime = links->runtime,
                                                     .ordinal = links->ordinal,
                                                     .sm_count = links->sm_count,
+                                                    .channels = links->channels,
                                                     .timeout_s = links->timeout_s};
         rc = hcp_transport_open(&config, &g->transport, err);
     }

@@ -3,7 +3,8 @@
  * What a pass needs, made before it. Memory of a rank, in elements of the plan's type:
  *
  *   q        [batch][heads][tokens][head_dim]
- *   own      K then V, each [batch][kv_heads][tokens][head_dim]: one message
+ *   own      K then V, each [batch][kv_heads][KV tokens][head_dim]: one message; its
+ *            tokens are those of q unless the plan splits them apart
  *   packed   the same as its pieces travel, where there are several
  *   buffers  one a block that is held beside the own one; a piece of n tokens from token
  *            `first` lies at first * token_bytes: K then V, [batch][kv_heads][n][head_dim]
@@ -68,7 +69,7 @@ static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
 {
     const hcp_attn_problem *p = &r->shape;
     int64_t rows = p->batch * p->heads * r->schedule.tokens;
-    int64_t own = r->schedule.tokens * r->token_bytes;
+    int64_t own = r->schedule.kv_tokens * r->token_bytes;
     int rc = grab(r, &r->q, rows * p->head_dim * r->element_bytes, "queries", err);
 
     if (rc == HCP_OK)
@@ -88,21 +89,24 @@ static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
 
 /* ---- inputs ---- */
 
-/* Local tokens [first, first + n) of a tensor with `heads` heads into out, dense
- * [batch][heads][n][head_dim]: each element is a function of its place in the whole
- * sequence's tensor [batch][heads][seq_len][head_dim]. */
-static int fill(const ring *r, char *out, int64_t heads, uint64_t seed, int64_t first,
-                int64_t n)
+/* Local tokens [first, first + n) of the queries or of KV, of a tensor with `heads`
+ * heads, into out, dense [batch][heads][n][head_dim]: each element is a function of its
+ * place in the whole sequence's tensor [batch][heads][seq_len][head_dim]. */
+static int fill(const ring *r, char *out, int64_t heads, int kv, uint64_t seed,
+                int64_t first, int64_t n)
 {
     const hcp_plan *plan = r->config.plan;
     const hcp_plan_rank *rank = &plan->ranks[r->schedule.rank];
+    int own = kv && plan->joint;
+    int64_t n_segments = own ? rank->n_kv_segments : rank->n_segments;
+    int64_t first_segment = own ? rank->first_kv_segment : rank->first_segment;
     const hcp_attn_problem *p = &r->shape;
 
     for (int64_t bh = 0; bh < p->batch * heads; bh++) {
         int64_t local = 0; /* of the segment's first token */
 
-        for (int64_t s = 0; s < rank->n_segments; s++) {
-            const hcp_segment *seg = &plan->segments[rank->first_segment + s];
+        for (int64_t s = 0; s < n_segments; s++) {
+            const hcp_segment *seg = &plan->segments[first_segment + s];
             int64_t from = first > local ? first : local;
             int64_t end = local + seg->length, to = first + n < end ? first + n : end;
 
@@ -124,18 +128,19 @@ static int fill(const ring *r, char *out, int64_t heads, uint64_t seed, int64_t 
 static int fill_kv(const ring *r, char *out, int64_t first, int64_t n)
 {
     int64_t half = n * r->token_bytes / 2;
-    int rc = fill(r, out, r->shape.kv_heads, r->config.seed + 2, first, n);
+    int rc = fill(r, out, r->shape.kv_heads, 1, r->config.seed + 2, first, n);
 
-    return rc ? rc : fill(r, out + half, r->shape.kv_heads, r->config.seed + 3, first, n);
+    return rc ? rc
+              : fill(r, out + half, r->shape.kv_heads, 1, r->config.seed + 3, first, n);
 }
 
 static int fill_inputs(ring *r, struct hcp_err *err)
 {
     const struct ring_schedule *s = &r->schedule;
-    int rc = fill(r, r->q, r->shape.heads, r->config.seed + 1, 0, s->tokens);
+    int rc = fill(r, r->q, r->shape.heads, 0, r->config.seed + 1, 0, s->tokens);
 
     if (rc == HCP_RC_OK)
-        rc = fill_kv(r, r->own, 0, s->tokens);
+        rc = fill_kv(r, r->own, 0, s->kv_tokens);
     for (size_t i = 0; rc == HCP_RC_OK && r->packed && i < s->n_send_pieces; i++)
         rc = fill_kv(r, r->packed + s->send_pieces[i].first * r->token_bytes,
                      s->send_pieces[i].first, s->send_pieces[i].tokens);
@@ -156,6 +161,7 @@ static hcp_attn_problem problem_of(const ring *r, const struct ring_call *call,
     p.q_len = call->rows;
     p.kv_len = call->keys;
     p.causal = call->causal;
+    p.diag = call->causal ? call->keys - call->rows : 0;
     p.accumulate = accumulate;
     q[2] = p.head_dim;
     q[1] = r->schedule.tokens * q[2];
@@ -223,33 +229,29 @@ static int make_kernels(ring *r, struct made *made, const struct ring_piece *pie
                                        .o = r->o + at,
                                        .lse = r->lse + call->row,
                                        .q_len = call->rows,
-                                       .kv_len = call->keys};
+                                       .kv_len = call->keys,
+                                       .diag = problem.diag};
     }
     return HCP_OK;
 }
 
 /* ---- steps ---- */
 
-/* Where the block of a step lies: its buffer, -1 the own block. */
-static int32_t slot_of(int32_t step, int32_t n_buffers)
-{
-    return step == 0 ? -1 : (step - 1) % n_buffers;
-}
-
 static int make_steps(ring *r, int32_t n_buffers, struct hcp_err *err)
 {
     const struct ring_schedule *s = &r->schedule;
     struct made *made = calloc(s->n_calls + 1, sizeof *made);
     struct hcp_message *message = r->messages;
+    int32_t received = 0; /* those that come take the buffers in turn */
     int rc = made ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
 
     for (int32_t k = 0; rc == HCP_OK && k < s->m; k++) {
         const struct ring_step *step = &s->steps[k];
         const struct ring_piece *pieces = &s->pieces[step->piece];
         struct hcp_transfer *transfer = &r->transfers[k];
-        int32_t slot = slot_of(k, n_buffers);
-        char *block = k == 0 ? r->own
-                             : r->buffers + slot * s->max_block * r->token_bytes;
+        int32_t slot = step->receive ? received++ % n_buffers : -1;
+        char *block =
+            slot < 0 ? r->own : r->buffers + slot * s->max_block * r->token_bytes;
 
         for (size_t i = 0; rc == HCP_OK && i < step->n_pieces; i++)
             rc = make_kernels(r, made, &pieces[i],

@@ -46,7 +46,7 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
     rc = ring_all_ok(config->comm, rc, err);
     if (rc == HCP_OK) {
         for (size_t i = 0; i < plan->n_ranks; i++)
-            present[i] = plan->ranks[i].tokens > 0;
+            present[i] = plan->ranks[i].tokens > 0 || plan->ranks[i].kv_tokens > 0;
         rc = ring_links_of(config->links, present, r->schedule.index, &r->transport,
                            &r->comm, err);
     }
@@ -95,7 +95,9 @@ static void not_waiting(ring *r)
 
 static int launches(const ring *r)
 {
-    return (int)(3 * r->schedule.n_calls + 4 * r->schedule.n_pieces) + 4 * r->schedule.m;
+    return (int)(3 * r->schedule.n_calls + 4 * r->schedule.n_pieces +
+                 r->schedule.n_blank) +
+           4 * r->schedule.m;
 }
 
 /* Passes are held from the second on: the first loads modules and connects, which waits
@@ -140,6 +142,30 @@ static void let_go(ring *r)
 
 /* ---- a pass ---- */
 
+/* Empties the state of the rows that the own block does not write. */
+static int empty_rows(ring *r)
+{
+    const struct ring_schedule *s = &r->schedule;
+    int64_t dim = r->shape.head_dim;
+    int rc = HCP_RC_OK;
+
+    for (size_t i = 0; rc == HCP_RC_OK && i < s->n_blank; i++) {
+        const hcp_finish job = {
+            .batch = r->shape.batch,
+            .heads = r->shape.heads,
+            .rows = s->blank[i].rows,
+            .head_dim = dim,
+            .o = r->o + s->blank[i].row * dim,
+            .o_stride = {r->shape.heads * s->tokens * dim, s->tokens * dim, dim},
+            .lse = r->lse + s->blank[i].row,
+            .lse_pitch = s->tokens,
+            .part_dtype = HCP_FP32};
+
+        rc = r->config.runtime->finish(&job, r->stream);
+    }
+    return rc;
+}
+
 /* Computes a piece between its two events. */
 static int compute(ring *r, size_t piece, struct hcp_err *err)
 {
@@ -147,6 +173,8 @@ static int compute(ring *r, size_t piece, struct hcp_err *err)
     const struct ring_piece *p = &r->schedule.pieces[piece];
     int rc = runtime->event_record(r->begun[piece], r->stream);
 
+    if (rc == HCP_RC_OK && piece == 0)
+        rc = empty_rows(r);
     for (size_t i = p->call; rc == HCP_RC_OK && i < p->call + p->n_calls; i++)
         rc = hcp_attention_run(r->kernels[i].attention, &r->kernels[i].args, r->stream);
     if (rc == HCP_RC_OK)
@@ -453,7 +481,7 @@ int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_
 
 void ring_tensors_of(const ring *r, struct ring_tensors *out)
 {
-    int64_t half = r->schedule.tokens * r->token_bytes / 2;
+    int64_t half = r->schedule.kv_tokens * r->token_bytes / 2;
 
     *out = (struct ring_tensors){r->q, r->own, r->own ? r->own + half : NULL, r->o,
                                  r->lse};

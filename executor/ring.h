@@ -16,9 +16,9 @@
 typedef struct ring ring;
 
 /* Transports between the ranks, opened when a set of ranks first forms a ring and kept:
- * rings of the same ranks share one. */
+ * rings of the same ranks share one. channels: as in hcp_transport_config. */
 typedef struct ring_links ring_links;
-int ring_links_new(const char *transport, const struct ring_comm *comm,
+int ring_links_new(const char *transport, int32_t channels, const struct ring_comm *comm,
                    const hcp_runtime *runtime, const hcp_device_ref *device,
                    double timeout_s, ring_links **out, struct hcp_err *err);
 /* Gives up what is under way, from any thread. */
@@ -61,8 +61,8 @@ int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_
 void ring_close(ring *r); /* collective after a good pass; accepts NULL */
 
 /* For verification: this rank's tensors as the pass left them. Q, K, V in the plan's
- * dtype, [batch][heads or kv_heads][tokens][head_dim]; O fp32 likewise; L fp32
- * [batch][heads][tokens]. Device pointers. */
+ * dtype, [batch][heads or kv_heads][tokens][head_dim] (K and V of the tokens whose KV it
+ * keeps); O fp32 likewise; L fp32 [batch][heads][tokens]. Device pointers. */
 struct ring_tensors {
     const void *q, *k, *v;
     const float *o, *lse;

@@ -12,14 +12,27 @@ struct maker {
     int32_t sub_blocks;
     int32_t *active; /* [m] plan ranks with tokens, in ring order */
     int32_t *turn;   /* [m] whose KV each step has, by number in active */
-    int64_t *prefix; /* [segments of the rank] keys of the block at hand that each sees */
     struct ring_schedule *out;
-    size_t pieces_room, calls_room, send_room;
+    size_t pieces_room, calls_room, send_room, blank_room;
 };
 
-static const hcp_segment *segments_of(const hcp_plan *plan, int32_t rank)
+/* A rank's queries or its KV. */
+struct share {
+    int64_t tokens, first, n; /* segments [first, first + n) of the plan */
+};
+
+static struct share share_of(const hcp_plan *plan, int32_t rank, int kv)
 {
-    return plan->segments + plan->ranks[rank].first_segment;
+    const hcp_plan_rank *r = &plan->ranks[rank];
+
+    if (kv && plan->joint)
+        return (struct share){r->kv_tokens, r->first_kv_segment, r->n_kv_segments};
+    return (struct share){r->tokens, r->first_segment, r->n_segments};
+}
+
+static int in_ring(const hcp_plan *plan, int32_t rank)
+{
+    return share_of(plan, rank, 0).tokens > 0 || share_of(plan, rank, 1).tokens > 0;
 }
 
 /* Room for one more element in a growing array; NULL without memory. */
@@ -64,20 +77,19 @@ static int add_call(struct maker *k, int64_t row, int64_t rows, int64_t keys, in
 }
 
 /* One rank's segments against its tokens: in order, apart, inside the sequence. */
-static int check_rank(const hcp_plan *plan, int32_t rank, struct hcp_err *err)
+static int check_share(const hcp_plan *plan, int32_t rank, int kv, struct hcp_err *err)
 {
-    const hcp_plan_rank *r = &plan->ranks[rank];
+    struct share r = share_of(plan, rank, kv);
     int64_t held = 0, at = 0;
     const char *what = "more or fewer tokens";
 
-    if (r->tokens < 0 || r->first_segment < 0 || r->n_segments < 0 ||
-        (uint64_t)r->first_segment > plan->n_segments ||
-        (uint64_t)r->n_segments > plan->n_segments - (uint64_t)r->first_segment) {
+    if (r.tokens < 0 || r.first < 0 || r.n < 0 || (uint64_t)r.first > plan->n_segments ||
+        (uint64_t)r.n > plan->n_segments - (uint64_t)r.first) {
         what = "numbers of segments out of range";
         goto wrong;
     }
-    for (int64_t i = 0; i < r->n_segments; i++) {
-        const hcp_segment *s = &segments_of(plan, rank)[i];
+    for (int64_t i = 0; i < r.n; i++) {
+        const hcp_segment *s = &plan->segments[r.first + i];
 
         if (s->length < 1 || s->offset < at || s->offset > plan->seq_len ||
             s->length > plan->seq_len - s->offset) {
@@ -87,20 +99,39 @@ static int check_rank(const hcp_plan *plan, int32_t rank, struct hcp_err *err)
         at = s->offset + s->length;
         held += s->length;
     }
-    if (held == r->tokens)
+    if (held == r.tokens)
         return HCP_OK;
 wrong:
     return hcp_fail(err, HCP_FAILED,
-                    "rank %" PRId32 " of the plan has %" PRId64
+                    "rank %" PRId32 " of the plan has %s%" PRId64
                     " tokens but %s; make the "
                     "plan anew with 'hcp-plan split --json'",
-                    rank, r->tokens, what);
+                    rank, kv ? "the KV of " : "", r.tokens, what);
+}
+
+static int check_shares(const hcp_plan *plan, int kv, struct hcp_err *err)
+{
+    int64_t tokens = 0;
+
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        int rc = check_share(plan, (int32_t)r, kv, err);
+        if (rc)
+            return rc;
+        tokens += share_of(plan, (int32_t)r, kv).tokens;
+    }
+    if (tokens != plan->seq_len)
+        return hcp_fail(err, HCP_FAILED,
+                        "the plan's ranks hold %s%" PRId64
+                        " tokens of a sequence of %" PRId64
+                        "; make the plan anew with 'hcp-plan split --json'",
+                        kv ? "the KV of " : "", tokens, plan->seq_len);
+    return HCP_OK;
 }
 
 static int check_plan(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
                       struct hcp_err *err)
 {
-    int64_t tokens = 0;
+    int rc;
 
     if (sub_blocks < 1)
         return hcp_fail(err, HCP_FAILED, "%" PRId32 " sub-blocks: must be 1 or more",
@@ -111,28 +142,20 @@ static int check_plan(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
                         " is outside the plan of %zu ranks; start as many "
                         "processes as the plan has ranks",
                         rank, plan->n_ranks);
-    for (size_t r = 0; r < plan->n_ranks; r++) {
-        int rc = check_rank(plan, (int32_t)r, err);
-        if (rc)
-            return rc;
-        tokens += plan->ranks[r].tokens;
-    }
-    if (tokens != plan->seq_len)
-        return hcp_fail(err, HCP_FAILED,
-                        "the plan's ranks hold %" PRId64
-                        " tokens of a sequence of %" PRId64
-                        "; make the plan anew with 'hcp-plan split --json'",
-                        tokens, plan->seq_len);
-    return HCP_OK;
+    rc = check_shares(plan, 0, err);
+    return rc || !plan->joint ? rc : check_shares(plan, 1, err);
 }
 
-/* Whether rank i has work on the KV of rank j (plan ranks with tokens): always, or when
- * its last segment comes after the first of the other. */
+/* Whether rank i has work on the KV of rank j: always, or when its last segment comes
+ * after the first of the other. */
 static int sees(const hcp_plan *plan, int32_t i, int32_t j)
 {
-    const hcp_segment *last = segments_of(plan, i) + plan->ranks[i].n_segments - 1;
+    struct share q = share_of(plan, i, 0), kv = share_of(plan, j, 1);
+    const hcp_segment *last = plan->segments + q.first + q.n - 1;
 
-    return !plan->causal || segments_of(plan, j)->offset < last->offset + last->length;
+    if (q.tokens == 0 || kv.tokens == 0)
+        return 0;
+    return !plan->causal || plan->segments[kv.first].offset < last->offset + last->length;
 }
 
 /* How many ranks the KV of the j-th of the m ranks travels on: to its last reader. */
@@ -151,7 +174,7 @@ static int32_t find_active(const hcp_plan *plan, int32_t *active)
     int32_t m = 0;
 
     for (size_t r = 0; r < plan->n_ranks; r++)
-        if (plan->ranks[r].tokens > 0)
+        if (in_ring(plan, (int32_t)r))
             active[m++] = (int32_t)r;
     return m;
 }
@@ -190,64 +213,71 @@ static int find_turns(struct maker *k, struct hcp_err *err)
     return HCP_OK;
 }
 
-/* prefix[s] = keys of rank `block_of` before own segment s. Both lists are in order, so
- * one walk does; a foreign segment that reaches into ours is nobody's prefix. */
-static int find_prefixes(struct maker *k, int32_t block_of, struct hcp_err *err)
+/* Whether two ranks' queries, or their KV, are of different tokens. Both lists are in
+ * order, so one walk does. */
+static int check_apart(struct maker *k, int32_t block_of, int kv, struct hcp_err *err)
 {
-    const hcp_plan *plan = k->plan;
-    const hcp_plan_rank *mine = &plan->ranks[k->out->rank];
-    const hcp_plan_rank *other = &plan->ranks[block_of];
-    const hcp_segment *own = segments_of(plan, k->out->rank);
-    const hcp_segment *theirs = segments_of(plan, block_of);
-    int64_t seen = 0, t = 0;
+    const hcp_segment *segments = k->plan->segments;
+    struct share a = share_of(k->plan, k->out->rank, kv);
+    struct share b = share_of(k->plan, block_of, kv);
+    const hcp_segment *own = segments + a.first, *theirs = segments + b.first;
 
-    for (int64_t s = 0; s < mine->n_segments; s++) {
-        while (t < other->n_segments && theirs[t].offset < own[s].offset)
-            seen += theirs[t++].length;
+    for (int64_t s = 0, t = 0; s < a.n; s++) {
+        while (t < b.n && theirs[t].offset < own[s].offset)
+            t++;
         if ((t > 0 && theirs[t - 1].offset + theirs[t - 1].length > own[s].offset) ||
-            (t < other->n_segments && theirs[t].offset < own[s].offset + own[s].length))
+            (t < b.n && theirs[t].offset < own[s].offset + own[s].length))
             return hcp_fail(err, HCP_FAILED,
                             "ranks %" PRId32 " and %" PRId32
                             " of the plan both hold tokens "
                             "near position %" PRId64 "; make the plan anew with "
                             "'hcp-plan split --json'",
                             k->out->rank, block_of, own[s].offset);
-        k->prefix[s] = plan->causal ? seen : other->tokens;
     }
     return HCP_OK;
 }
 
-/* The calls of the last piece added: runs of rows that see equally much of it. */
-static int add_piece_calls(struct maker *k, struct hcp_err *err)
+struct adding {
+    struct maker *k;
+    struct hcp_err *err;
+    int rc;
+};
+
+static void put_call(void *ctx, const hcp_call *call)
 {
-    const hcp_plan_rank *mine = &k->plan->ranks[k->out->rank];
-    const hcp_segment *own = segments_of(k->plan, k->out->rank);
+    struct adding *a = ctx;
+
+    if (!a->rc)
+        a->rc =
+            add_call(a->k, call->row, call->rows, call->keys, call->causal != 0, a->err);
+}
+
+static const int64_t (*runs_of(const hcp_plan *plan, struct share share))[2]
+{
+    _Static_assert(sizeof(hcp_segment) == 2 * sizeof(int64_t), "offset, length");
+    return (const int64_t(*)[2])(const void *)(plan->segments + share.first);
+}
+
+/* The calls of the last piece added, of the KV of rank block_of. */
+static int add_piece_calls(struct maker *k, int32_t block_of, struct hcp_err *err)
+{
+    const hcp_plan *plan = k->plan;
     const struct ring_piece *added = &k->out->pieces[k->out->n_pieces - 1];
-    int64_t first = added->first, tokens = added->tokens, row = 0, rows = 0, keys = 0;
+    struct share q = share_of(plan, k->out->rank, 0), kv = share_of(plan, block_of, 1);
+    struct adding a = {k, err, HCP_OK};
 
-    for (int64_t s = 0; s <= mine->n_segments; s++) {
-        int64_t now = s < mine->n_segments ? k->prefix[s] - first : -1;
-
-        if (s < mine->n_segments)
-            now = now < 0 ? 0 : now > tokens ? tokens : now;
-        if (now != keys) {
-            int rc = rows > 0 && keys > 0 ? add_call(k, row, rows, keys, 0, err) : HCP_OK;
-            if (rc)
-                return rc;
-            row += rows;
-            rows = 0;
-            keys = now;
-        }
-        if (s < mine->n_segments)
-            rows += own[s].length;
-    }
-    return HCP_OK;
+    hcp_piece_calls(plan->causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, runs_of(plan, q), q.n,
+                    runs_of(plan, kv), kv.n, added->first, added->first + added->tokens,
+                    put_call, &a);
+    return a.rc;
 }
 
 /* Cuts a block; with calls into the schedule's pieces, else into those that are sent. */
-static int cut_block(struct maker *k, int64_t tokens, int with_calls, struct hcp_err *err)
+static int cut_block(struct maker *k, int32_t block_of, int with_calls,
+                     struct hcp_err *err)
 {
     struct ring_schedule *s = k->out;
+    int64_t tokens = share_of(k->plan, block_of, 1).tokens;
     int64_t tile = k->plan->tile > 0 ? k->plan->tile : 1;
     int64_t tiles = (tokens + tile - 1) / tile;
     /* More pieces than tiles are the same cuts again, and empty pieces. */
@@ -264,13 +294,47 @@ static int cut_block(struct maker *k, int64_t tokens, int with_calls, struct hcp
             rc = add_piece(&s->pieces, &s->n_pieces, &k->pieces_room, from, to - from,
                            s->n_calls, err);
             if (!rc)
-                rc = add_piece_calls(k, err);
+                rc = add_piece_calls(k, block_of, err);
         } else {
             rc = add_piece(&s->send_pieces, &s->n_send_pieces, &k->send_room, from,
                            to - from, 0, err);
         }
     }
     return rc;
+}
+
+static int add_blank(struct maker *k, int64_t row, int64_t rows, struct hcp_err *err)
+{
+    struct ring_schedule *s = k->out;
+    struct ring_rows *blank = s->blank;
+
+    if (rows <= 0)
+        return HCP_OK;
+    blank = grow(blank, s->n_blank, &k->blank_room, sizeof *blank);
+    if (!blank)
+        return no_memory(err);
+    blank[s->n_blank++] = (struct ring_rows){row, rows};
+    s->blank = blank;
+    return HCP_OK;
+}
+
+/* The own block: one piece, whatever it is sent in, and the rows that see none of it. */
+static int make_own(struct maker *k, int send, struct hcp_err *err)
+{
+    struct ring_schedule *s = k->out;
+    int64_t row = 0;
+    int rc = add_piece(&s->pieces, &s->n_pieces, &k->pieces_room, 0, s->kv_tokens,
+                       s->n_calls, err);
+
+    if (!rc && s->kv_tokens > 0)
+        rc = add_piece_calls(k, s->rank, err);
+    for (size_t i = 0; !rc && i < s->n_calls; i++) {
+        rc = add_blank(k, row, s->calls[i].row - row, err);
+        row = s->calls[i].row + s->calls[i].rows;
+    }
+    if (!rc)
+        rc = add_blank(k, row, s->tokens - row, err);
+    return rc || !send ? rc : cut_block(k, s->rank, 0, err);
 }
 
 /* Step t of the rank. */
@@ -283,21 +347,18 @@ static int make_step(struct maker *k, int32_t t, struct hcp_err *err)
     int rc = HCP_OK;
 
     *step = (struct ring_step){.block_of = k->active[j],
-                               .tokens = k->plan->ranks[k->active[j]].tokens,
+                               .tokens = share_of(k->plan, k->active[j], 1).tokens,
                                .receive = t > 0 && behind <= far,
                                .send = behind < far,
                                .piece = s->n_pieces};
     if (t == 0) {
-        rc = add_piece(&s->pieces, &s->n_pieces, &k->pieces_room, 0, s->tokens,
-                       s->n_calls, err);
-        if (!rc)
-            rc = add_call(k, 0, s->tokens, s->tokens, k->plan->causal != 0, err);
-        if (!rc && step->send)
-            rc = cut_block(k, s->tokens, 0, err);
+        rc = make_own(k, step->send, err);
     } else {
-        rc = find_prefixes(k, step->block_of, err);
+        rc = check_apart(k, step->block_of, 0, err);
+        if (!rc && k->plan->joint)
+            rc = check_apart(k, step->block_of, 1, err);
         if (!rc && step->receive)
-            rc = cut_block(k, step->tokens, 1, err);
+            rc = cut_block(k, step->block_of, 1, err);
         if (step->receive && step->tokens > s->max_block)
             s->max_block = step->tokens;
     }
@@ -327,9 +388,8 @@ static int make_steps(struct maker *k, struct hcp_err *err)
         s->before = k->active[(s->index + s->m - 1) % s->m];
         s->after = k->active[(s->index + 1) % s->m];
     }
-    k->prefix = calloc((size_t)plan->ranks[s->rank].n_segments, sizeof *k->prefix);
     s->steps = calloc((size_t)s->m, sizeof *s->steps);
-    if (!k->prefix || !s->steps)
+    if (!s->steps)
         return no_memory(err);
     for (int32_t t = 0; !rc && t < s->m; t++)
         rc = make_step(k, t, err);
@@ -348,12 +408,12 @@ int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
     int rc = check_plan(plan, rank, sub_blocks, err);
 
     if (!rc) {
-        made.tokens = plan->ranks[rank].tokens;
+        made.tokens = share_of(plan, rank, 0).tokens;
+        made.kv_tokens = share_of(plan, rank, 1).tokens;
         rc = make_steps(&k, err);
     }
     free(k.active);
     free(k.turn);
-    free(k.prefix);
     if (rc)
         ring_schedule_free(&made);
     else
@@ -367,6 +427,7 @@ void ring_schedule_free(struct ring_schedule *s)
     free(s->pieces);
     free(s->calls);
     free(s->send_pieces);
+    free(s->blank);
     memset(s, 0, sizeof *s);
 }
 
@@ -378,7 +439,7 @@ int64_t ring_schedule_area(const struct ring_schedule *s)
         const struct ring_call *c = &s->calls[i];
 
         area += hcp_block_area(c->causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, c->rows,
-                               c->keys, 0);
+                               c->keys, c->causal ? c->keys - c->rows : 0);
     }
     return area;
 }

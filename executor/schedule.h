@@ -3,17 +3,17 @@
  * What one rank does in a ring: which blocks it receives, computes and passes on, from
  * nothing but the plan. Pure C: no MPI, no device.
  *
- * The m ranks with tokens are the ring, in plan order; block k of rank i is the KV of
- * the k-th of them before i (block 0: its own), or, in a plan with late KV, of the rank
- * that schedule-late.h says. A block travels only as far as the last
- * rank that has work on it. It travels in `sub_blocks` pieces (hcp_piece_cut() of
- * geometry.h), empty ones left out.
+ * The m ranks with tokens (queries, or KV) are the ring, in plan order; block k of rank i
+ * is the KV of the k-th of them before i (block 0: its own), or, in a plan with late KV,
+ * of the rank that schedule-late.h says. A block travels only as far as the last rank
+ * that has work on it. It travels in `sub_blocks` pieces (hcp_piece_cut() of geometry.h),
+ * empty ones left out.
  *
- * A rank's tokens lie in memory in the order of its segments, so its own block is one
- * causal square. Under a causal mask any other segment lies wholly before or after one of
- * ours: what a row sees of a foreign block is a prefix, the same for all rows of a
- * segment. So every foreign piece is a list of FULL calls, adjacent segments with equal
- * prefixes being one call.
+ * A rank's tokens lie in memory in the order of its segments, its KV in that of its own
+ * where the plan splits the two apart (joint). Under a causal mask a row sees a prefix of
+ * a block: rows that see equally many keys are one FULL call, rows that see one key more
+ * each are one causal call (hcp_piece_calls() of geometry.h). Where KV goes with its
+ * queries, the own block is one causal square and every foreign piece FULL calls alone.
  */
 #ifndef HCP_RING_SCHEDULE_H
 #define HCP_RING_SCHEDULE_H
@@ -23,11 +23,16 @@
 /* Own rows [row, row + rows) against the first `keys` keys of a piece. */
 struct ring_call {
     int64_t row, rows, keys;
-    int causal; /* only the own block: row i of the call sees keys j <= i */
+    int causal; /* row i of the call sees keys j <= i + keys - rows */
+};
+
+/* Own rows [row, row + rows). */
+struct ring_rows {
+    int64_t row, rows;
 };
 
 struct ring_piece {
-    int64_t first, tokens; /* of the block; tokens > 0 */
+    int64_t first, tokens; /* of the block; tokens > 0 but for an own block without KV */
     size_t call, n_calls;  /* in ring_schedule.calls */
 };
 
@@ -44,7 +49,8 @@ struct ring_schedule {
     int32_t rank, n_ranks;  /* plan ranks */
     int32_t m, index;       /* ranks with tokens, and which of them this is; -1: none */
     int32_t before, after;  /* plan ranks it receives from and sends to; -1: m < 2 */
-    int64_t tokens;
+    int64_t tokens;         /* rows: queries */
+    int64_t kv_tokens;      /* of the own block */
     int64_t max_block;      /* tokens of the largest block received; 0: none */
     int32_t own_after;      /* step whose block is sent just before the own one; 0: the
                                own one first. Others are sent in the order of the steps */
@@ -55,6 +61,9 @@ struct ring_schedule {
     /* The own block as it is sent: first and tokens, no calls. */
     struct ring_piece *send_pieces;
     size_t n_send_pieces;
+    struct ring_rows *blank; /* rows that see nothing of the own block: their state is
+                                empty when the first block comes */
+    size_t n_blank;
 };
 
 /* Schedule of a rank. HCP_FAILED: sub_blocks < 1, a rank outside the plan, segments that

@@ -323,11 +323,22 @@ static int same_order_of_kv(const hcp_plan *a, const hcp_plan *b)
     return 1;
 }
 
+/* Plans of queries and KV split apart are looked around by moving queries alone. */
+static int same_place_of_kv(const hcp_plan *a, const hcp_plan *b)
+{
+    if (a->joint != b->joint || a->n_ranks != b->n_ranks)
+        return 0;
+    for (size_t r = 0; a->joint && r < a->n_ranks; r++)
+        if (a->ranks[r].kv_tokens != b->ranks[r].kv_tokens)
+            return 0;
+    return 1;
+}
+
 /* Whether equal tokens of both are one measurement. */
 static int same_question(const hcp_plan *a, const hcp_plan *b)
 {
-    return same_order_of_kv(a, b) && a->seq_len == b->seq_len && a->causal == b->causal &&
-           a->layout == b->layout && a->stripes == b->stripes &&
+    return same_order_of_kv(a, b) && same_place_of_kv(a, b) && a->seq_len == b->seq_len &&
+           a->causal == b->causal && a->layout == b->layout && a->stripes == b->stripes &&
            a->buffers == b->buffers && a->sub_blocks == b->sub_blocks &&
            a->barrier == b->barrier &&
            (a->sub_blocks == 1 || a->tile == b->tile) && /* where blocks are cut */

@@ -31,6 +31,7 @@ static void fill_ranks(const struct ring_program *p, const struct ring_result *r
         const hcp_plan_rank *planned = &r->plan->ranks[k];
         const struct ring_peer *peer = &p->peers[k];
         struct hcp_ring_rank_row *row = &ranks[k];
+        int in = planned->tokens > 0 || planned->kv_tokens > 0;
 
         hcp_ring_rank_init(row);
         COPY(row->device, peer->device);
@@ -41,13 +42,27 @@ static void fill_ranks(const struct ring_program *p, const struct ring_result *r
         row->sm_count = peer->sm_count;
         row->sm_seen = peer->sm_seen;
         row->tokens = planned->tokens;
-        row->predicted_ms = planned->tokens ? planned->predicted_ms : 0;
-        row->predicted_compute_ms = planned->tokens ? planned->compute_ms : 0;
+        row->predicted_ms = in ? planned->predicted_ms : 0;
+        row->predicted_compute_ms = in ? planned->compute_ms : 0;
         row->compute_ms = r->ranks[k].compute_ms;
         row->wait_ms = r->ranks[k].wait_ms;
         row->transfer_ms = r->ranks[k].transfer_ms;
         row->total_ms = r->ranks[k].total_ms;
     }
+}
+
+/* The kernel, and what of the run has no column: NCCL's channels, where KV was. */
+static void fill_note(const struct ring_program *p, const struct ring_result *r,
+                      char *note, size_t size)
+{
+    size_t at = (size_t)snprintf(note, size, "%s", r->config);
+
+    if (p->o.channels && at < size)
+        at += (size_t)snprintf(note + at, size - at, "; %d NCCL channels",
+                               (int)p->o.channels);
+    for (size_t k = 0; r->plan->joint && k < r->plan->n_ranks && at < size; k++)
+        at += (size_t)snprintf(note + at, size - at, "%s%lld", k ? "/" : "; KV ",
+                               (long long)r->plan->ranks[k].kv_tokens);
 }
 
 static void fill_run(const struct ring_program *p, const struct ring_result *r,
@@ -87,7 +102,7 @@ static void fill_run(const struct ring_program *p, const struct ring_result *r,
     row->bound_ms = plan->bound_ms;
     row->efficiency = plan->bound_ms / r->makespan.median;
     row->max_error = ring_result_error(r);
-    COPY(row->note, r->config);
+    fill_note(p, r, row->note, sizeof row->note);
     COPY(row->from.origin, "measured");
     COPY(row->from.host, p->peers[0].host);
     COPY(row->from.driver, p->peers[0].driver);

@@ -104,22 +104,6 @@ int link_keeper_check(const struct link_keeper *keeper, struct hcp_err *err)
 
 /* ---- the device ------------------------------------------------------------- */
 
-/* NCCL takes variables, also those of its configuration files, over what a program asks
- * for; all that bound channels are set, or a row would say what was not so. */
-static int pin_channels(int32_t channels, struct hcp_err *err)
-{
-    static const char *const names[] = {
-        "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS",          "NCCL_MIN_NCHANNELS",
-        "NCCL_MAX_NCHANNELS", "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"};
-    char text[16];
-    snprintf(text, sizeof text, "%d", (int)channels);
-    for (size_t i = 0; channels > 0 && i < sizeof names / sizeof *names; i++)
-        if (setenv(names[i], text, 1) != 0)
-            return hcp_fail(err, HCP_FAILED, "cannot set the environment: %s",
-                            strerror(errno));
-    return HCP_OK;
-}
-
 int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
                    const char *log_dir, int32_t channels, struct link_keeper *keeper,
                    struct hcp_err *err)
@@ -132,7 +116,7 @@ int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
         return HCP_OK;
     int rc = hcp_transport_prepare(err);
     if (rc == HCP_OK)
-        rc = pin_channels(channels, err);
+        rc = hcp_transport_pin_channels(channels, err);
     if (rc != HCP_OK)
         return rc;
     if (mps > 0)

@@ -117,6 +117,19 @@ int hcp_transport_prepare(struct hcp_err *err)
     return HCP_OK;
 }
 
+int hcp_transport_pin_channels(int32_t channels, struct hcp_err *err)
+{
+    static const char *const names[] = {
+        "NCCL_MIN_CTAS",      "NCCL_MAX_CTAS",          "NCCL_MIN_NCHANNELS",
+        "NCCL_MAX_NCHANNELS", "NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"};
+    char text[16];
+    snprintf(text, sizeof text, "%d", (int)channels);
+    for (size_t i = 0; channels > 0 && i < sizeof names / sizeof *names; i++)
+        if (setenv(names[i], text, 1) != 0)
+            return hcp_fail(err, HCP_FAILED, "cannot set the environment");
+    return HCP_OK;
+}
+
 /* Ranks in MPI_COMM_WORLD, which is what users count in. */
 static void name_ranks(hcp_transport *t)
 {

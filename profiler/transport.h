@@ -78,6 +78,11 @@ struct hcp_transfer_times {
  * the user has set stays if it is 2 or more. HCP_FAILED: no memory. */
 int hcp_transport_prepare(struct hcp_err *err);
 
+/* Likewise where transports ask for so many channels: NCCL takes variables, also those of
+ * its configuration files, over what a program asks for; all that bound channels are set.
+ * 0: nothing is. */
+int hcp_transport_pin_channels(int32_t channels, struct hcp_err *err);
+
 /* Collective over comm. HCP_FAILED: a library that is missing, two ranks on one GPU ... */
 int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport **out,
                        struct hcp_err *err);

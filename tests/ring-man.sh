@@ -19,7 +19,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 echo 1..5
 check_options '' search
 if command -v mpirun >/dev/null; then
-    check_examples 4
+    check_examples 5
     (
         cd "$tmp/dir" || exit 1
         set -- --local 2 --repeat 1 --warm-up 0 --no-store --plan plan.json
@@ -27,6 +27,8 @@ if command -v mpirun >/dev/null; then
         hcp-ring search "$@"
         hcp-ring "$@" --verify=8 --json >json
         hcp-ring search "$@" --json >>json
+        hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json
+        hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json --json >>json
     ) >"$tmp/tables" 2>"$tmp/complained"
     grep -E '^(RANK|STRATEGY) ' "$tmp/tables" | tr 'A-Z ' 'a-z\n' | grep . |
         sort -u >"$tmp/columns"

@@ -20,11 +20,12 @@ enum { RANKS = 7, LENGTH = 150, STRIPES = 16, DEALT = 4 /* beside hcp_layout */ 
 struct split {
     hcp_plan plan;
     hcp_plan_rank ranks[RANKS];
-    hcp_segment segments[RANKS * STRIPES + LENGTH];
-    int64_t tokens[RANKS];
-    int layout; /* hcp_layout or DEALT */
+    hcp_segment segments[2 * (RANKS * STRIPES + LENGTH)];
+    int64_t tokens[RANKS], kv[RANKS]; /* queries and KV */
+    int layout;                       /* hcp_layout or DEALT */
     int32_t sub_blocks;
-    int64_t position[RANKS][LENGTH]; /* of each rank's tokens, in memory order */
+    int64_t position[RANKS][LENGTH]; /* of each rank's queries, in memory order */
+    int64_t kv_position[RANKS][LENGTH];
     int m, active[RANKS];
 };
 
@@ -37,6 +38,8 @@ static void describe(const struct split *s)
                 (int)s->sub_blocks);
     for (size_t r = 0; r < s->plan.n_ranks; r++)
         print_error(" %lld", (long long)s->tokens[r]);
+    for (size_t r = 0; s->plan.joint && r < s->plan.n_ranks; r++)
+        print_error("%s%lld", r ? " " : ", KV ", (long long)s->kv[r]);
     for (size_t r = 0; s->plan.late_kv && r < s->plan.n_ranks; r++)
         print_error("%s%d", r ? " " : ", late by ", (int)s->ranks[r].late_slots);
     print_error("\n");
@@ -51,52 +54,65 @@ static void describe(const struct split *s)
         }                                                                                \
     } while (0)
 
+static int64_t *shares(struct split *s, int kv)
+{
+    return kv ? s->kv : s->tokens;
+}
+
+/* Segments behind those that the plan has: of a rank's queries, or its KV. */
+static void set_segments(struct split *s, size_t r, int kv, int64_t n)
+{
+    int64_t first = (int64_t)s->plan.n_segments;
+
+    *(kv ? &s->ranks[r].first_kv_segment : &s->ranks[r].first_segment) = first;
+    *(kv ? &s->ranks[r].n_kv_segments : &s->ranks[r].n_segments) = n;
+    s->plan.n_segments += (size_t)n;
+}
+
 /* Runs of random length to random ranks. */
-static void deal_segments(struct split *s, uint64_t *seed)
+static void deal_segments(struct split *s, int kv, uint64_t *seed)
 {
     static struct {
         int64_t length;
         size_t rank;
     } run[LENGTH];
     int64_t at = 0, n_runs = 0, offset = 0;
-    size_t n = 0, ranks = s->plan.n_ranks;
+    size_t ranks = s->plan.n_ranks;
 
-    memset(s->tokens, 0, sizeof s->tokens);
+    memset(shares(s, kv), 0, sizeof s->tokens);
     for (; at < s->plan.seq_len; at += run[n_runs++].length) {
         int64_t left = s->plan.seq_len - at;
 
         run[n_runs].length = fixture_range(seed, 1, left < 40 ? left : 40);
         run[n_runs].rank = (size_t)fixture_range(seed, 0, (int64_t)ranks - 1);
-        s->tokens[run[n_runs].rank] += run[n_runs].length;
+        shares(s, kv)[run[n_runs].rank] += run[n_runs].length;
     }
     for (size_t r = 0; r < ranks; r++) {
-        s->ranks[r].first_segment = (int64_t)n;
+        int64_t n = 0;
+
         offset = 0;
         for (int64_t i = 0; i < n_runs; offset += run[i++].length)
             if (run[i].rank == r)
-                s->segments[n++] = (hcp_segment){offset, run[i].length};
-        s->ranks[r].n_segments = (int64_t)n - s->ranks[r].first_segment;
+                s->segments[s->plan.n_segments + (size_t)n++] =
+                    (hcp_segment){offset, run[i].length};
+        set_segments(s, r, kv, n);
     }
-    s->plan.n_segments = n;
 }
 
-static void lay_segments(struct split *s)
+static void lay_segments(struct split *s, int kv)
 {
-    int64_t counts[RANKS], n = 0;
+    int64_t counts[RANKS];
 
-    if (hcp_layout_segments(s->plan.layout, s->plan.stripes, s->plan.n_ranks, s->tokens,
-                            s->plan.seq_len, s->segments, RANKS * STRIPES,
+    if (hcp_layout_segments(s->plan.layout, s->plan.stripes, s->plan.n_ranks,
+                            shares(s, kv), s->plan.seq_len,
+                            s->segments + s->plan.n_segments, RANKS * STRIPES,
                             counts) != HCP_STATUS_OK)
         fail();
-    for (size_t r = 0; r < s->plan.n_ranks; r++) {
-        s->ranks[r].first_segment = n;
-        s->ranks[r].n_segments = counts[r];
-        n += counts[r];
-    }
-    s->plan.n_segments = (size_t)n;
+    for (size_t r = 0; r < s->plan.n_ranks; r++)
+        set_segments(s, r, kv, counts[r]);
 }
 
-static void share_tokens(struct split *s, uint64_t *seed)
+static void share_tokens(struct split *s, int kv, uint64_t *seed)
 {
     size_t ranks = s->plan.n_ranks;
     int64_t left = s->plan.seq_len, last = (int64_t)ranks - 1, share;
@@ -105,10 +121,21 @@ static void share_tokens(struct split *s, uint64_t *seed)
         int fraction = (int)fixture_range(seed, 0, 3); /* 0: a rank without tokens */
 
         share = fraction ? fixture_range(seed, 0, left / fraction) : 0;
-        s->tokens[r] = share;
+        shares(s, kv)[r] = share;
         left -= share;
     }
-    s->tokens[fixture_range(seed, 0, last)] += left;
+    shares(s, kv)[fixture_range(seed, 0, last)] += left;
+}
+
+/* Positions of the tokens of n segments, in memory order; their number. */
+static int64_t list_positions(const hcp_segment *segments, int64_t n, int64_t *out)
+{
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < segments[i].length; j++)
+            out[count++] = segments[i].offset + j;
+    return count;
 }
 
 static void random_split(struct split *s, uint64_t *seed)
@@ -129,25 +156,35 @@ static void random_split(struct split *s, uint64_t *seed)
         s->sub_blocks = 64; /* more pieces than tiles */
     s->plan.sub_blocks = s->sub_blocks;
     s->layout = (int)fixture_range(seed, HCP_LAYOUT_CONTIGUOUS, DEALT);
-    if (s->layout == DEALT) {
-        deal_segments(s, seed);
-    } else {
-        s->plan.layout = (hcp_layout)s->layout;
-        share_tokens(s, seed);
-        lay_segments(s);
+    s->plan.joint = (int32_t)fixture_range(seed, 0, 1);
+    for (int kv = 0; kv <= s->plan.joint; kv++) {
+        if (s->layout == DEALT) {
+            deal_segments(s, kv, seed);
+        } else {
+            s->plan.layout = (hcp_layout)s->layout;
+            share_tokens(s, kv, seed);
+            lay_segments(s, kv);
+        }
     }
     for (size_t r = 0; r < s->plan.n_ranks; r++) {
-        const hcp_segment *own = s->segments + s->ranks[r].first_segment;
-        int64_t n = 0;
+        hcp_plan_rank *rank = &s->ranks[r];
 
-        s->ranks[r].tokens = s->ranks[r].kv_tokens = s->tokens[r];
-        for (int64_t i = 0; i < s->ranks[r].n_segments; i++)
-            for (int64_t j = 0; j < own[i].length; j++)
-                s->position[r][n++] = own[i].offset + j;
-        MUST(n == s->tokens[r]);
-        if (n > 0)
+        if (!s->plan.joint) {
+            s->kv[r] = s->tokens[r];
+            rank->first_kv_segment = rank->first_segment;
+            rank->n_kv_segments = rank->n_segments;
+        }
+        rank->tokens = s->tokens[r];
+        rank->kv_tokens = s->kv[r];
+        MUST(list_positions(s->segments + rank->first_segment, rank->n_segments,
+                            s->position[r]) == s->tokens[r]);
+        MUST(list_positions(s->segments + rank->first_kv_segment, rank->n_kv_segments,
+                            s->kv_position[r]) == s->kv[r]);
+        if (s->tokens[r] > 0 || s->kv[r] > 0)
             s->active[s->m++] = (int)r;
     }
+    if (s->plan.joint)
+        return;
     s->plan.late_kv = (int32_t)fixture_range(seed, 0, 1);
     for (size_t r = 0; s->plan.late_kv && r < s->plan.n_ranks; r++)
         s->ranks[r].late_slots =
@@ -163,8 +200,8 @@ static int visible(const struct split *s, int64_t query, int64_t key)
 static int needs(const struct split *s, int i, int j)
 {
     for (int64_t q = 0; q < s->tokens[i]; q++)
-        for (int64_t k = 0; k < s->tokens[j]; k++)
-            if (visible(s, s->position[i][q], s->position[j][k]))
+        for (int64_t k = 0; k < s->kv[j]; k++)
+            if (visible(s, s->position[i][q], s->kv_position[j][k]))
                 return 1;
     return 0;
 }
@@ -204,14 +241,18 @@ static void count_pairs(const struct split *s, const struct ring_schedule *made,
         /* Of a piece, rows rise and runs of equal keys are one call. */
         MUST(c == piece->call || call->row >= call[-1].row + call[-1].rows);
         MUST(c == piece->call || call->row > call[-1].row + call[-1].rows ||
-             call->keys != call[-1].keys);
-        MUST(!call->causal || step == made->steps);
+             call->causal != call[-1].causal ||
+             call->keys - (call->causal ? call->rows : 0) != call[-1].keys);
+        MUST(!call->causal || step == made->steps || s->plan.joint);
+        MUST(!call->causal || call->keys >= call->rows);
+        MUST(s->plan.joint || !call->causal ||
+             (call->rows == made->tokens && call->keys == made->tokens));
         for (int64_t i = 0; i < call->rows; i++) {
-            int64_t keys = call->causal && i + 1 < call->keys ? i + 1 : call->keys;
+            int64_t keys = call->keys - (call->causal ? call->rows - 1 - i : 0);
             int64_t query = s->position[made->rank][call->row + i];
 
             for (int64_t j = 0; j < keys; j++)
-                times[query][s->position[step->block_of][piece->first + j]]++;
+                times[query][s->kv_position[step->block_of][piece->first + j]]++;
         }
     }
 }
@@ -229,6 +270,22 @@ static int due_before(const struct split *s, int to, int a, int b)
     return late_a != late_b ? late_a < late_b : ha < hb;
 }
 
+/* Each row is in a call of the own block or blank, not both. */
+static void check_blank(const struct split *s, const struct ring_schedule *made)
+{
+    unsigned char rows[LENGTH] = {0};
+
+    for (size_t c = 0; c < made->pieces[0].n_calls; c++)
+        for (int64_t i = 0; i < made->calls[c].rows; i++)
+            rows[made->calls[c].row + i]++;
+    for (size_t b = 0; b < made->n_blank; b++)
+        for (int64_t i = 0; i < made->blank[b].rows; i++)
+            rows[made->blank[b].row + i]++;
+    for (int64_t i = 0; i < made->tokens; i++)
+        MUST(rows[i] == 1);
+    MUST(s->plan.joint || made->n_blank == 0);
+}
+
 static void check_rank(const struct split *s, const struct ring_schedule *made,
                        unsigned char times[LENGTH][LENGTH])
 {
@@ -237,7 +294,8 @@ static void check_rank(const struct split *s, const struct ring_schedule *made,
 
     MUST(made->n_ranks == (int32_t)s->plan.n_ranks && made->m == s->m);
     MUST(made->tokens == s->tokens[made->rank]);
-    if (made->tokens == 0) {
+    MUST(made->kv_tokens == s->kv[made->rank]);
+    if (made->tokens == 0 && made->kv_tokens == 0) {
         MUST(made->index == -1 && made->before == -1 && made->after == -1);
         MUST(!made->steps && made->n_calls == 0 && made->n_send_pieces == 0);
         return;
@@ -269,7 +327,7 @@ static void check_rank(const struct split *s, const struct ring_schedule *made,
             here |= need;
             later |= need && h > 0;
         }
-        MUST(step->block_of == j && step->tokens == s->tokens[j]);
+        MUST(step->block_of == j && step->tokens == s->kv[j]);
         MUST(step->receive == (k > 0 && here));
         MUST(step->send == later);
         MUST(step->piece == pieces);
@@ -277,7 +335,7 @@ static void check_rank(const struct split *s, const struct ring_schedule *made,
         MUST(pieces <= made->n_pieces);
         if (k == 0)
             MUST(step->n_pieces == 1 && made->pieces[0].first == 0 &&
-                 made->pieces[0].tokens == made->tokens);
+                 made->pieces[0].tokens == made->kv_tokens);
         else if (step->receive)
             check_pieces(s, made->pieces + step->piece, step->n_pieces, step->tokens);
         else
@@ -289,9 +347,10 @@ static void check_rank(const struct split *s, const struct ring_schedule *made,
     }
     MUST(pieces == made->n_pieces && largest == made->max_block);
     if (made->steps[0].send)
-        check_pieces(s, made->send_pieces, made->n_send_pieces, made->tokens);
+        check_pieces(s, made->send_pieces, made->n_send_pieces, made->kv_tokens);
     else
         MUST(made->n_send_pieces == 0);
+    check_blank(s, made);
 }
 
 /* The pieces that a rank sends are those that the next one receives. */
@@ -388,6 +447,7 @@ static void schedules_compute_the_mask(void **state)
     static struct split s;
     uint64_t seed = 20;
     int splits = (int)(3000 * fixture_scale()), alone = 0, empty = 0, few = 0, kept = 0;
+    int apart = 0, passing = 0;
 
     (void)state;
     for (int i = 0; i < splits; i++) {
@@ -396,12 +456,15 @@ static void schedules_compute_the_mask(void **state)
         alone += s.plan.n_ranks == 1;
         empty += (size_t)s.m < s.plan.n_ranks;
         few += s.plan.seq_len < (int64_t)s.plan.n_ranks;
+        apart += s.plan.joint;
+        for (size_t r = 0; r < s.plan.n_ranks; r++)
+            passing += s.tokens[r] == 0 && s.kv[r] > 0;
         kept += s.plan.causal && s.layout == HCP_LAYOUT_CONTIGUOUS && s.m > 2;
     }
     print_message("# %d splits: %d of one rank, %d with ranks without tokens, %d shorter "
                   "than their ranks\n",
                   splits, alone, empty, few);
-    assert_true(splits < 1000 || (alone && empty && few && kept));
+    assert_true(splits < 1000 || (alone && empty && few && kept && apart && passing));
 }
 
 /* A long sequence: lengths that no 32-bit product holds. */
@@ -424,7 +487,7 @@ static void areas_of_long_sequences(void **state)
     s.tokens[0] = 128 * 4000001;
     s.tokens[1] = 128;
     s.tokens[2] = length - s.tokens[0] - s.tokens[1];
-    lay_segments(&s);
+    lay_segments(&s, 0);
     for (int r = 0; r < 3; r++)
         s.ranks[r].tokens = s.tokens[r];
     for (int32_t r = 0; r < 3; r++) {
@@ -495,6 +558,18 @@ static void wrong_plans_are_refused(void **state)
         refuse(&s, 0, 1, "both hold tokens");
         refuse(&s, 1, 1, "both hold tokens");
     }
+    GOOD();
+    s.plan.joint = 1; /* KV of its own: both keep that of positions 3 to 8 */
+    for (int r = 0; r < 2; r++) {
+        s.ranks[r].kv_tokens = 6;
+        s.ranks[r].first_kv_segment = 2;
+        s.ranks[r].n_kv_segments = 1;
+    }
+    refuse(&s, 0, 1, "both hold tokens");
+    s.ranks[1].kv_tokens = 5;
+    refuse(&s, 0, 1, "rank 1 of the plan has the KV of 5 tokens but more or fewer");
+    s.ranks[1].kv_tokens = s.ranks[1].n_kv_segments = 0;
+    refuse(&s, 0, 1, "hold the KV of 6 tokens of a sequence of 12");
 #undef GOOD
 }
 
