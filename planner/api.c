@@ -263,10 +263,6 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
     nodes_set(p, question->node_ranks, question->node_alpha_us, question->node_gbps,
               question->node_shared_gbps);
     problem_set_caps(p, s);
-    if (p->memory && question->rings)
-        return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "what rings of rings hold is not planned under caps in bytes; "
-                         "leave rings at one, or cap tokens");
     return HCP_STATUS_OK;
 }
 

@@ -347,7 +347,7 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
     int32_t inner = 0;
 
     if (p->memory && !memory_fits(p, p->n, NULL, tokens, s->largest))
-        return (struct score){1, 0, 0, 0};
+        return (struct score){1, 0, 0, HUGE_MS};
     classify(p, s, tokens);
     by_rank = s->memo.holds == HOLDS_BUSY;
     if (act->direct) { /* one class a rank; own times in place of the memo's */
@@ -406,12 +406,18 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              .into = linked ? s->into : NULL,
                              .starts = s->starts,
                              .len = act->len,
-                             .cross = s->cross,
+                             .link_alpha = s->link_alpha,
+                             .link_token = s->link_token,
+                             .sent = s->sent,
                              .busy = p->links ? s->busy : NULL};
     if (p->nodes.ranks > 0 && inner == 0) {
-        in.n_cross = nodes_into(p, act->m, act->rank, s->into, s->cross);
-        for (int32_t i = 0; i < act->m; i++)
+        nodes_into(p, act->m, act->rank, s->into);
+        for (int32_t i = 0; i < act->m; i++) {
             s->starts[i] = 1;
+            s->link_alpha[i] = s->into[i].alpha_ms;
+            s->link_token[i] = s->into[i].token_ms;
+            s->sent[i] = (double)act->len[i];
+        }
     }
     for (int32_t i = act->m; i-- > 0;) {
         int new_run = i + 1 == act->m || act->cls[i] != act->cls[i + 1];
@@ -594,7 +600,7 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
     if (p->links)
         links_into_small(p, m, rank, hops, into);
     else if (p->nodes.ranks > 0)
-        nodes_into(p, m, rank, into, NULL);
+        nodes_into(p, m, rank, into);
     score.ms = ring_run(&in, &arrays, fin, NULL);
     score.none = score.gave_up = 0;
     score.source = HCP_FROM_MEASURED;

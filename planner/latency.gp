@@ -21,5 +21,6 @@ plot data using 1:2 with linespoints, \
      data using 1:3 with linespoints, \
      data using 1:4 with linespoints, \
      data using 1:5 with linespoints, \
-     data using 1:6 axes x1y2 with lines dashtype 2, \
-     data using 1:7 axes x1y2 with lines dashtype 3
+     data using 1:6 with linespoints, \
+     data using 1:7 axes x1y2 with lines dashtype 2, \
+     data using 1:8 axes x1y2 with lines dashtype 3

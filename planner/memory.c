@@ -49,7 +49,11 @@ int64_t memory_unit(const struct problem *p, int64_t len, int sends)
 
 int32_t memory_buffers(const struct problem *p, int32_t m)
 {
-    return p->buffers > 0 && p->buffers < m - 1 ? p->buffers : m - 1;
+    int32_t buffers = p->buffers;
+
+    if (buffers > 0 && p->two_level) /* and those of the outer ring */
+        buffers += 2;
+    return buffers > 0 && buffers < m - 1 ? buffers : m - 1;
 }
 
 int64_t memory_bytes(const struct problem *p, int64_t len, int64_t largest, int sends,
@@ -300,6 +304,7 @@ static struct problem problem_of(const hcp_plan *plan)
         .layout = plan->layout,
         .stripes = plan->stripes,
         .buffers = plan->buffers,
+        .two_level = plan->inner_ranks > 0,
         .sub_blocks = plan->sub_blocks,
         .layers = plan->layers,
         .activation_bytes = plan->activation_bytes,

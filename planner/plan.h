@@ -222,9 +222,8 @@ struct ring_input {
     const struct link_into *into;
     const int32_t *starts;
     const int64_t *len;
-    /* Where they do not disturb, ranks whose link is not that of send_ms; busy is NULL. */
-    const int32_t *cross;
-    int32_t n_cross;
+    /* Where links do not disturb (busy NULL): into and len as arrays of numbers. */
+    const double *link_alpha, *link_token, *sent;
     double *busy; /* (the ring's part of it) */
     const int32_t *slots; /* [m] by which each rank's KV is late: for ring_run_late() */
 };
@@ -250,14 +249,17 @@ static inline size_t ring_pitch(int32_t m)
     return 8 * (m < 256 ? lines : (lines + 63 - 13) / 64 * 64 + 13);
 }
 
+enum { RINGS_ROWS = 12 }; /* rings.c */
+
 struct ring_arrays {
     double *ready;   /* [MAX_BUFFERS][ring_pitch(m)] */
     double *history; /* [MAX_BUFFERS + 1][ring_pitch(m)] */
-    double *step_ms; /* [m] */
+    double *step_ms, *step_send; /* [m] */
     double *arrival; /* [m][MAX_SUB_BLOCKS], for pieces alone */
     double *tile;    /* [2 RING_ROWS][ring_pitch(RING_TILE)], for more ranks than that */
     int32_t *came, *buffer; /* [m], for joint splits alone */
-    double *outer;          /* [10][m], for two levels alone */
+    double *outer;          /* [RINGS_ROWS][m], for two levels alone */
+    int32_t *turned;        /* [2][m] */
 };
 
 /* Times of FULL calls asked for lately, finish pass included: a direct-mapped table. */
@@ -318,7 +320,8 @@ struct scratch {
     uint8_t *allowed;
     int64_t *tokens[TOK_COUNT]; /* [n] each */
     struct link_into *into;     /* [n] */
-    int32_t *starts, *cross;    /* [n] */
+    int32_t *starts;            /* [n] */
+    double *link_alpha, *link_token, *sent; /* [n] */
     int32_t *sharers;           /* [4 n] links over each shared thing; else 0 */
     int sharers_clear;
     struct hcp_ring view; /* the ring in another order, its ranks in bound [n] */
@@ -498,7 +501,32 @@ double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
 /* ring-pieces.c: the same for in->pieces. */
 double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, double *fin,
                        hcp_step *steps);
-/* ring-wide.c: the same, fast, for inputs that ring_is_wide() says it is for. */
+/* ring-wide.c: loops over many ranks, for the vector registers there are here. What they
+ * do is written in ring-lanes.h. */
+struct ring_lanes {
+    void (*equal)(int32_t n, const double *ready, const double *freed,
+                  const double *passed, const double *before, double send, double ms,
+                  double *ready_next, double *fin);
+    void (*any)(int32_t n, const double *ready, const double *freed, const double *passed,
+                const double *before, const double *send, const double *ms,
+                double *ready_next, double *fin);
+    void (*equal_linked)(int32_t n, const double *ready, const double *freed,
+                         const double *passed, const double *before, const double *alpha,
+                         const double *token, double len, double ms, double *ready_next,
+                         double *fin);
+    void (*link)(int32_t n, const double *alpha, const double *token, const double *len,
+                 double *send);
+    void (*inner)(int32_t n, const double *there, const double *link, const double *freed,
+                  const double *passed, const double *before, double send, double ms,
+                  double *now, double *fin);
+    void (*inner_any)(int32_t n, const double *there, const double *link,
+                      const double *freed, const double *passed, const double *before,
+                      const double *send, const double *ms, double *now, double *fin);
+    void (*look_up)(int32_t n, const double *table, int32_t stride, const int32_t *mine,
+                    const int32_t *theirs, double *ms);
+};
+const struct ring_lanes *ring_lanes_here(void);
+/* The same recurrence, fast, for inputs that ring_is_wide() says it is for. */
 int ring_is_wide(const struct ring_input *in, int *falling);
 double ring_run_wide(const struct ring_input *in, struct ring_arrays *a, int falling,
                      double *fin);
@@ -584,10 +612,9 @@ hcp_status nodes_check(const hcp_question *q, char *text, size_t text_size);
 int nodes_bad_numbers(int32_t ranks, double alpha_us, double gbps, double shared_gbps);
 void nodes_set(struct problem *p, int32_t ranks, double alpha_us, double gbps,
                double shared_gbps);
-/* The link into each of m ranks in one ring of p->nodes; cross (NULL, or [m]) receives
- * those whose link comes from another node. Returns their number. */
-int32_t nodes_into(const struct problem *p, int32_t m, const int32_t *rank,
-                   struct link_into *into, int32_t *cross);
+/* The link into each of m ranks in one ring of p->nodes. */
+void nodes_into(const struct problem *p, int32_t m, const int32_t *rank,
+                struct link_into *into);
 /* Ranks of each inner ring of the ranks with tokens; 0: they have no two levels. */
 int32_t rings_inner(const struct problem *p, int32_t m, const int32_t *rank,
                     const int32_t *hops);

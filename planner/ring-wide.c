@@ -10,20 +10,6 @@
  * The loops are written for the vectoriser, and compiled for each kind of vector
  * registers that it knows of here; which of them a processor has is asked at run time.
  */
-struct lanes {
-    void (*equal)(int32_t n, const double *restrict ready, const double *restrict freed,
-                  const double *restrict passed, const double *restrict before,
-                  double send, double ms, double *restrict ready_next,
-                  double *restrict fin);
-    void (*any)(int32_t n, const double *restrict ready, const double *restrict freed,
-                const double *restrict passed, const double *restrict before,
-                const double *restrict send, const double *restrict ms,
-                double *restrict ready_next, double *restrict fin);
-    void (*look_up)(int32_t n, const double *restrict table, int32_t stride,
-                    const int32_t *restrict mine, const int32_t *restrict theirs,
-                    double *restrict ms);
-};
-
 #if defined __GNUC__ && !defined __clang__
 #define LANES_OPTIMISE __attribute__((optimize("O3")))
 #else
@@ -48,14 +34,14 @@ struct lanes {
 #endif
 #include "planner/ring-lanes.h"
 
-static const struct lanes *lanes_here(void)
+const struct ring_lanes *ring_lanes_here(void)
 {
     if (__builtin_cpu_supports("avx512f"))
         return &lanes_avx512;
     return __builtin_cpu_supports("avx2") ? &lanes_avx2 : &lanes_base;
 }
 #else
-static const struct lanes *lanes_here(void)
+const struct ring_lanes *ring_lanes_here(void)
 {
     return &lanes_base;
 }
@@ -76,7 +62,7 @@ static struct span span_at(const struct span *row, ptrdiff_t x)
 struct wide {
     const struct ring_input *in;
     struct ring_arrays *arrays;
-    const struct lanes *lanes;
+    const struct ring_lanes *lanes;
     int falling;
     double *fin; /* [m] out; falling: each rank's when it has done its last step */
 };
@@ -86,37 +72,7 @@ static double send_ms(const struct ring_input *in, int32_t i, int32_t j)
 {
     if (!in->into)
         return in->send_ms[j];
-    return in->starts[j] * in->into[i].alpha_ms +
-           in->into[i].token_ms * (double)in->len[j];
-}
-
-/* Once more those of a range whose link is another; ms: NULL, or of their blocks. */
-static void advance_cross(const struct ring_input *in, int32_t i, int32_t j, int32_t n,
-                          const double *ms, struct span s)
-{
-    const double *table = j < i ? in->early : in->late;
-    int32_t lo = 0, hi = in->n_cross;
-
-    while (lo < hi) { /* the first of them that is not before i */
-        int32_t mid = lo + (hi - lo) / 2;
-
-        if (in->cross[mid] < i)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    for (; lo < in->n_cross && in->cross[lo] < i + n; lo++) {
-        int32_t x = in->cross[lo] - i;
-        double start = s.ready[x - 1] > s.ready[x] ? s.ready[x - 1] : s.ready[x];
-        double buffer = s.freed[x] > s.passed[x] ? s.freed[x] : s.passed[x];
-
-        start = (start > buffer ? start : buffer) + send_ms(in, i + x, j + x);
-        s.ready_next[x] = start;
-        s.fin[x] = (start > s.before[x] ? start : s.before[x]) +
-                   (ms ? ms[x]
-                       : table[(size_t)in->cls[i + x] * (size_t)in->stride +
-                               (size_t)in->cls[j + x]]);
-    }
+    return in->into[i].alpha_ms + in->into[i].token_ms * (double)in->len[j];
 }
 
 /* Ranks i .. i + n - 1 of a step, whose KV is that of ranks j, j + 1, ... */
@@ -127,8 +83,6 @@ static void advance_from(const struct wide *w, int32_t i, int32_t j, int32_t n,
     const double *table = j < i ? in->early : in->late;
     const int32_t *cls = in->cls;
     double *ms = w->arrays->step_ms;
-    const struct span all = s;
-    int32_t i_all = i, j_all = j, n_all = n;
 
     if (in->ask || in->runs == 0 || in->runs * 8 > in->m) {
         if (in->ask)
@@ -136,25 +90,33 @@ static void advance_from(const struct wide *w, int32_t i, int32_t j, int32_t n,
                 ms[x] = in->ask(in->ask_ctx, i + x, j + x);
         else
             w->lanes->look_up(n, table, in->stride, cls + i, cls + j, ms);
-        w->lanes->any(n, s.ready, s.freed, s.passed, s.before, in->send_ms + j, ms,
+        if (in->into)
+            w->lanes->link(n, in->link_alpha + i, in->link_token + i, in->sent + j,
+                           w->arrays->step_send);
+        w->lanes->any(n, s.ready, s.freed, s.passed, s.before,
+                      in->into ? w->arrays->step_send : in->send_ms + j, ms,
                       s.ready_next, s.fin);
-        advance_cross(in, i, j, n, ms, s);
         return;
     }
     while (n > 0) { /* long runs of equal ranks */
         int32_t run = in->run_end[i] - i, theirs = in->run_end[j] - j;
+        double block;
 
         run = run < theirs ? run : theirs;
         run = run < n ? run : n;
-        w->lanes->equal(run, s.ready, s.freed, s.passed, s.before, in->send_ms[j],
-                        table[(size_t)cls[i] * (size_t)in->stride + (size_t)cls[j]],
-                        s.ready_next, s.fin);
+        block = table[(size_t)cls[i] * (size_t)in->stride + (size_t)cls[j]];
+        if (in->into)
+            w->lanes->equal_linked(run, s.ready, s.freed, s.passed, s.before,
+                                   in->link_alpha + i, in->link_token + i, in->sent[j],
+                                   block, s.ready_next, s.fin);
+        else
+            w->lanes->equal(run, s.ready, s.freed, s.passed, s.before, in->send_ms[j],
+                            block, s.ready_next, s.fin);
         s = span_at(&s, run);
         i += run;
         j += run;
         n -= run;
     }
-    advance_cross(in, i_all, j_all, n_all, NULL, all);
 }
 
 /* The rows of step k: pointers at rank 0, or what stands for it; pitch: from one row to
@@ -365,7 +327,7 @@ int ring_is_wide(const struct ring_input *in, int *falling)
 double ring_run_wide(const struct ring_input *in, struct ring_arrays *a, int falling,
                      double *fin)
 {
-    struct wide w = {in, a, lanes_here(), falling, fin};
+    struct wide w = {in, a, ring_lanes_here(), falling, fin};
     int32_t m = in->m;
     size_t n_fin = in->buffers > 0 ? (size_t)in->buffers + 1 : 2;
     double *ready = a->ready + RING_LEAD, *now = a->history + RING_LEAD, makespan = 0;

@@ -84,25 +84,19 @@ static struct link_into between_nodes(const struct problem *p, int32_t senders)
                               .beside = {.slowdown = 1, .transfer_slowdown = 1}};
 }
 
-int32_t nodes_into(const struct problem *p, int32_t m, const int32_t *rank,
-                   struct link_into *into, int32_t *cross)
+void nodes_into(const struct problem *p, int32_t m, const int32_t *rank,
+                struct link_into *into)
 {
     const struct link_into inside = {.alpha_ms = p->alpha_ms,
                                      .token_ms = p->token_ms,
                                      .beside = {.slowdown = 1, .transfer_slowdown = 1}},
                            outside = between_nodes(p, 1);
-    int32_t n = 0;
 
     for (int32_t i = 0; i < m; i++) {
         int32_t from = rank[i > 0 ? i - 1 : m - 1];
-        int other = from / p->nodes.ranks != rank[i] / p->nodes.ranks;
 
-        into[i] = other ? outside : inside;
-        if (other && cross)
-            cross[n] = i;
-        n += other;
+        into[i] = from / p->nodes.ranks != rank[i] / p->nodes.ranks ? outside : inside;
     }
-    return n;
 }
 
 int32_t rings_inner(const struct problem *p, int32_t m, const int32_t *rank,
@@ -128,17 +122,27 @@ int32_t rings_inner(const struct problem *p, int32_t m, const int32_t *rank,
     return w > 1 && w < m ? w : 0;
 }
 
-/* ---- the recurrence ---- */
-
+/* ---- the recurrence ----
+ *
+ * Ranks are taken in another order than in the ring, place by place and on each place
+ * node by node: place b of node a is number b A + a. What comes over the inner ring is
+ * then A numbers before, what comes over the outer one is the number before, and the
+ * nodes of a place are done together.
+ */
 struct rings {
     const struct ring_input *in;
+    const struct ring_lanes *lanes;
     int32_t m, w, nodes;
     int inner_rows;           /* of what goes round the inner rings */
     double *outer, *computed; /* [OUTER_ROWS][m] by outer step: there, computed */
     double *passed;           /* [OUTER_ROWS][m] ... and at the next rank of its node */
     double *arrived, *done;   /* [inner_rows][m] by inner transfer: there, computed */
-    double *free_ms;          /* [m] the inner link into each rank is */
-    double *fin;              /* [m] */
+    const double *link;       /* [m] the inner link into each rank is free */
+    const double *fin;        /* [m] of the step before */
+    double *between;          /* [m] transfers between nodes by sender */
+    double *send, *ms;        /* [m] transfers within a node by sender; blocks */
+    int32_t *cls, *run_end;   /* [m] run_end: of equal classes on a place */
+    int runs;
     struct link_into outside;
     hcp_step *steps;
 };
@@ -153,80 +157,167 @@ static double *row_of(const struct rings *g, double *rows, int32_t k, int n)
     return rows + (size_t)(k % n) * (size_t)g->m;
 }
 
-/* Rank i computes the KV of rank src, which is there at ready, in step k. */
-static void compute(const struct rings *g, int32_t i, int32_t src, int32_t k,
-                    double ready)
+/* Number x among the ranks of the ring. */
+static int32_t in_ring(const struct rings *g, int32_t x)
+{
+    return x % g->nodes * g->w + x / g->nodes;
+}
+
+static double block_ms(const struct rings *g, int32_t x, int32_t src, int earlier)
 {
     const struct ring_input *in = g->in;
-    const double *table = src < i ? in->early : in->late;
-    double before = k == 0 ? ready : g->fin[i], start = later(ready, before), ms;
+    const double *table = earlier ? in->early : in->late;
 
-    if (src == i)
-        ms = in->own[in->cls[i]];
-    else if (in->ask)
-        ms = in->ask(in->ask_ctx, i, src);
-    else
-        ms = table[(size_t)in->cls[i] * (size_t)in->stride + (size_t)in->cls[src]];
-    g->fin[i] = start + ms;
-    if (g->steps)
-        g->steps[(size_t)i * (size_t)g->m + (size_t)k] =
-            (hcp_step){i, k, src, ready, start, ms, g->fin[i], start - before};
+    if (x == src)
+        return in->own[g->cls[x]];
+    if (in->ask)
+        return in->ask(in->ask_ctx, in_ring(g, x), in_ring(g, src));
+    return table[(size_t)g->cls[x] * (size_t)in->stride + (size_t)g->cls[src]];
+}
+
+/* Step k of the report: what is there at ready and takes ms. */
+static void report(const struct rings *g, int32_t x, int32_t src, int32_t k, double ready,
+                   double before, double fin, double ms)
+{
+    int32_t i = in_ring(g, x);
+    double start = later(ready, before);
+
+    g->steps[(size_t)i * (size_t)g->m + (size_t)k] =
+        (hcp_step){i, k, in_ring(g, src), ready, start, ms, fin, start - before};
 }
 
 /* Outer transfers of step j > 0, and what is computed of them. */
-static void outer_step(const struct rings *g, int32_t j)
+static void outer_step(struct rings *g, int32_t j)
 {
     const double *there = row_of(g, g->outer, j - 1, OUTER_ROWS);
+    const double *computed = row_of(g, g->computed, j + 1, OUTER_ROWS); /* of j - 2 */
+    const double *passed = row_of(g, g->passed, j + 1, OUTER_ROWS);
     double *now = row_of(g, g->outer, j, OUTER_ROWS);
+    double *done = row_of(g, g->computed, j, OUTER_ROWS);
 
-    for (int32_t i = 0; i < g->m; i++) {
-        int32_t from = i >= g->w ? i - g->w : i - g->w + g->m;
-        int32_t next = i + g->w < g->m ? i + g->w : i + g->w - g->m;
-        int32_t src = i - j * g->w < 0 ? i - j * g->w + g->m : i - j * g->w;
-        double start = later(there[from], there[i]);
+    for (int32_t first = 0; first < g->m; first += g->nodes)
+        for (int32_t a = 0; a < g->nodes; a++) {
+            int32_t x = first + a, src = a >= j ? x - j : x - j + g->nodes;
+            double start = later(there[a > 0 ? x - 1 : x + g->nodes - 1], there[x]), ms;
 
-        if (j > 2) { /* block j - 2 was in the buffer; it has gone on */
-            start = later(start, row_of(g, g->computed, j - 2, OUTER_ROWS)[i]);
-            start = later(start, row_of(g, g->passed, j - 2, OUTER_ROWS)[i]);
-            start = later(start, there[next]);
+            if (j > 2) { /* block j - 2 was in the buffer; it has gone on */
+                start = later(start, later(computed[x], passed[x]));
+                start = later(start, there[a + 1 < g->nodes ? x + 1 : first]);
+            }
+            now[x] = start + g->between[src];
+            ms = block_ms(g, x, src, a >= j);
+            done[x] = later(now[x], g->fin[x]) + ms;
+            if (g->steps)
+                report(g, x, src, j * g->w, now[x], g->fin[x], done[x], ms);
         }
-        now[i] =
-            start + (g->outside.alpha_ms + g->outside.token_ms * (double)g->in->len[src]);
-        compute(g, i, src, j * g->w, now[i]);
+    g->fin = done;
+}
+
+/* The rows of an inner step, at some rank. */
+struct inner_rows {
+    const double *there, *freed, *passed;
+    double *now, *done;
+};
+
+/* Ranks x .. x + n - 1 of an inner step, whose KV is that of ranks src, src + 1, ...;
+ * from, to: by how much the ranks before and after them in their nodes are off. */
+static void inner_range(const struct rings *g, int32_t x, int32_t src, int32_t n,
+                        int earlier, int32_t from, int32_t to, const struct inner_rows *r)
+{
+    const struct ring_input *in = g->in;
+    const double *table = earlier ? in->early : in->late;
+
+    if (in->ask || g->runs * 8 > g->m) {
+        if (in->ask)
+            for (int32_t i = 0; i < n; i++)
+                g->ms[i] = block_ms(g, x + i, src + i, earlier);
+        else
+            g->lanes->look_up(n, table, in->stride, g->cls + x, g->cls + src, g->ms);
+        g->lanes->inner_any(n, r->there + x + from, g->link + x, r->freed + x,
+                            r->passed + x + to, g->fin + x, g->send + src, g->ms,
+                            r->now + x, r->done + x);
+        return;
+    }
+    while (n > 0) {
+        int32_t run = g->run_end[x] - x, theirs = g->run_end[src] - src;
+
+        run = run < theirs ? run : theirs;
+        run = run < n ? run : n;
+        g->lanes->inner(
+            run, r->there + x + from, g->link + x, r->freed + x, r->passed + x + to,
+            g->fin + x, g->send[src],
+            table[(size_t)g->cls[x] * (size_t)in->stride + (size_t)g->cls[src]],
+            r->now + x, r->done + x);
+        x += run;
+        src += run;
+        n -= run;
     }
 }
 
-/* Inner step s > 0 of outer step j; there: arrivals of the step before. */
-static const double *inner_step(const struct rings *g, int32_t j, int32_t s,
+/* Inner step s > 0 of outer step j; there: arrivals of the step before. Without a
+ * condition: times that are not later than others. */
+static const double *inner_step(struct rings *g, int32_t j, int32_t s,
                                 const double *there)
 {
-    int32_t w = g->w, buffers = g->in->buffers, u = j * (w - 1) + s - 1;
-    double *now = row_of(g, g->arrived, u, g->inner_rows);
-    double *done = row_of(g, g->done, u, g->inner_rows);
-    const double *freed = NULL, *passed = NULL;
+    int32_t w = g->w, nodes = g->nodes, buffers = g->in->buffers;
+    int32_t u = j * (w - 1) + s - 1;
+    struct inner_rows r = {.there = there,
+                           .now = row_of(g, g->arrived, u, g->inner_rows),
+                           .done = row_of(g, g->done, u, g->inner_rows)};
+    int used = buffers > 0 && u >= buffers; /* transfer u - buffers, the buffer */
+    int went_on = used && buffers > 1 && (u - buffers) % (w - 1) < w - 2;
 
-    if (buffers > 0 && u >= buffers) { /* transfer u - buffers used the buffer */
-        freed = row_of(g, g->done, u - buffers, g->inner_rows);
-        if (buffers > 1 && (u - buffers) % (w - 1) < w - 2) /* and it went on */
-            passed = row_of(g, g->arrived, u - buffers + 1, g->inner_rows);
+    r.freed = r.passed = g->link;
+    if (used)
+        r.freed = r.passed = row_of(g, g->done, u - buffers, g->inner_rows);
+    if (went_on)
+        r.passed = row_of(g, g->arrived, u - buffers + 1, g->inner_rows);
+    for (int32_t b = 0; b < w; b++) {
+        int32_t place = (b >= s ? b - s : b - s + w) * nodes, x = b * nodes;
+        int32_t from = b > 0 ? -nodes : (w - 1) * nodes;
+        int32_t to = !went_on ? 0 : b + 1 < w ? nodes : (1 - w) * nodes;
+
+        /* Of nodes before j the KV comes from behind the last one. */
+        inner_range(g, x + j, place, nodes - j, j > 0 || b >= s, from, to, &r);
+        inner_range(g, x, place + nodes - j, j, 0, from, to, &r);
     }
-    for (int32_t a = 0; a < g->nodes; a++) {
-        int32_t first = a * w, source = (a - j < 0 ? a - j + g->nodes : a - j) * w;
+    for (int32_t x = 0; g->steps && x < g->m; x++) {
+        int32_t a = x % nodes, b = x / nodes;
+        int32_t src =
+            (b >= s ? b - s : b - s + w) * nodes + (a >= j ? a - j : a - j + nodes);
+        double ms = block_ms(g, x, src, a >= j && (j > 0 || b >= s));
 
-        for (int32_t b = 0; b < w; b++) {
-            int32_t i = first + b, src = source + (b >= s ? b - s : b - s + w);
-            double start = later(there[b > 0 ? i - 1 : first + w - 1], g->free_ms[i]);
-
-            if (freed)
-                start = later(start, freed[i]);
-            if (passed)
-                start = later(start, passed[b + 1 < w ? i + 1 : first]);
-            now[i] = g->free_ms[i] = start + g->in->send_ms[src];
-            compute(g, i, src, j * w + s, now[i]);
-            done[i] = g->fin[i];
-        }
+        report(g, x, src, j * w + s, r.now[x], g->fin[x], r.done[x], ms);
     }
-    return now;
+    g->link = r.now;
+    g->fin = r.done;
+    return r.now;
+}
+
+/* The order of the ranks, and step 0. */
+static void begin(struct rings *g, double *link)
+{
+    const struct ring_input *in = g->in;
+
+    for (int32_t x = 0; x < g->m; x++) {
+        int32_t i = in_ring(g, x);
+
+        g->cls[x] = in->cls[i];
+        g->send[x] = in->send_ms[i];
+        g->between[x] = g->outside.alpha_ms + g->outside.token_ms * (double)in->len[i];
+        g->outer[x] = link[x] = in->before ? in->before[i] : 0;
+        g->computed[x] = link[x] + in->own[g->cls[x]];
+        if (g->steps)
+            report(g, x, x, 0, link[x], link[x], g->computed[x], in->own[g->cls[x]]);
+    }
+    for (int32_t x = g->m; x-- > 0;) {
+        int new_run = (x + 1) % g->nodes == 0 || g->cls[x] != g->cls[x + 1];
+
+        g->run_end[x] = new_run ? x + 1 : g->run_end[x + 1];
+        g->runs += new_run;
+    }
+    g->link = link;
+    g->fin = g->computed;
 }
 
 double rings_run(const struct problem *p, const struct ring_input *in,
@@ -235,6 +326,7 @@ double rings_run(const struct problem *p, const struct ring_input *in,
     int32_t m = in->m, w = inner;
     size_t row = (size_t)m;
     struct rings g = {.in = in,
+                      .lanes = ring_lanes_here(),
                       .m = m,
                       .w = w,
                       .nodes = m / w,
@@ -242,33 +334,36 @@ double rings_run(const struct problem *p, const struct ring_input *in,
                       .outer = a->outer,
                       .computed = a->outer + OUTER_ROWS * row,
                       .passed = a->outer + 2 * OUTER_ROWS * row,
-                      .free_ms = a->outer + 3 * OUTER_ROWS * row,
+                      .send = a->outer + 3 * OUTER_ROWS * row,
+                      .between = a->outer + (3 * OUTER_ROWS + 2) * row,
+                      .ms = a->step_ms,
                       .arrived = a->history,
                       .done = a->ready,
-                      .fin = fin,
+                      .cls = a->turned,
+                      .run_end = a->turned + row,
                       .outside = between_nodes(p, w),
                       .steps = steps};
     double makespan = 0;
 
-    for (int32_t i = 0; i < m; i++) {
-        g.outer[i] = g.free_ms[i] = in->before ? in->before[i] : 0;
-        compute(&g, i, i, 0, g.outer[i]);
-    }
+    begin(&g, a->outer + (3 * OUTER_ROWS + 1) * row);
     for (int32_t j = 0; j < g.nodes; j++) {
         const double *there = row_of(&g, g.outer, j, OUTER_ROWS);
         double *passed = row_of(&g, g.passed, j, OUTER_ROWS);
 
         if (j > 0)
             outer_step(&g, j);
-        memcpy(row_of(&g, g.computed, j, OUTER_ROWS), fin, row * sizeof *fin);
         for (int32_t s = 1; s < w; s++) {
             there = inner_step(&g, j, s, there);
-            for (int32_t i = 0; s == 1 && i < m; i++)
-                passed[i] = there[i % w + 1 < w ? i + 1 : i + 1 - w];
+            if (s > 1)
+                continue;
+            memcpy(passed, there + g.nodes, (row - (size_t)g.nodes) * sizeof *passed);
+            memcpy(passed + row - g.nodes, there, (size_t)g.nodes * sizeof *passed);
         }
     }
-    for (int32_t i = 0; i < m; i++) {
-        fin[i] = in->after ? fin[i] + in->after[i] : fin[i];
+    for (int32_t x = 0; x < m; x++) {
+        int32_t i = in_ring(&g, x);
+
+        fin[i] = in->after ? g.fin[x] + in->after[i] : g.fin[x];
         makespan = later(makespan, fin[i]);
     }
     return makespan;

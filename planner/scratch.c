@@ -119,8 +119,12 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
         CARVE(s->tokens[i], n);
     CARVE(s->into, n);
     CARVE(s->starts, n);
-    CARVE(s->cross, n);
-    CARVE(s->ring.outer, 10 * n);
+    CARVE(s->link_alpha, n);
+    CARVE(s->link_token, n);
+    CARVE(s->sent, n);
+    CARVE(s->ring.step_send, n);
+    CARVE(s->ring.outer, RINGS_ROWS * n);
+    CARVE(s->ring.turned, 2 * n);
     CARVE(s->sharers, 4 * n);
     CARVE(s->bound, n);
     CARVE(s->place, n);

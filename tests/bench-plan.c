@@ -3,11 +3,11 @@
  * Latency of hcp_plan_split, and a count of allocations on its path. Models are lookup
  * tables of 10 x 10 cells, two kinds of devices half and half; every call asks for
  * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
- * that queries and KV are split apart), p50 and p99 in us, allocations, and what else there
- * is: a layer's linear work, caps in bytes far from or in the way. Times are the
- * processor's for this thread: a decision waits for nothing, and others on the machine do
- * not count. With --chart: latency and memory against the number of ranks, as
- * planner/latency.md and latency.gp have it.
+ * that queries and KV are split apart), p50 and p99 in us, allocations, and what else
+ * there is: a layer's linear work, caps in bytes far from or in the way, nodes and rings
+ * of rings. Times are the processor's for this thread: a decision waits for nothing, and
+ * others on the machine do not count. With --chart: latency and memory against the number
+ * of ranks, as planner/latency.md and latency.gp have it.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -57,8 +57,8 @@ static const struct fixture kinds[] = {
      .error = 0.02},
 };
 
-static enum { NOTHING, LAYER, ROOMY, FULL } also;
-static const char *const also_names[] = {"", "  layer", "  roomy", "  full"};
+static enum { NOTHING, LAYER, ROOMY, FULL, RINGS } also;
+static const char *const also_names[] = {"", "  layer", "  roomy", "  full", "  rings"};
 
 /* The second half of the ranks is the slow kind. With caps in the way each of it has room
  * for 2000 of about 8000 tokens of one layer, and for the buffers. */
@@ -146,6 +146,12 @@ static struct result measure(const hcp_models *models, const struct bench *b)
     question.joint = b->joint;
     question.link_gbps = b->sub_blocks > 1 ? 100 : 0;
     question.extrapolate = 1;
+    if (also == RINGS) { /* on nodes, one ring or two levels */
+        question.node_ranks = 8;
+        question.link_gbps = 200;
+        question.node_gbps = 25;
+        question.rings = HCP_RINGS_BEST;
+    }
     /* Three calls to warm up, or one where there are few. */
     for (int i = b->order ? 0 : b->calls < 10 ? -1 : -3; i < b->calls; i++) {
         double start;
@@ -212,7 +218,7 @@ static void run(const hcp_models *models, int causal, hcp_layout layout,
 
 static void chart(const hcp_models *models)
 {
-    puts("ranks,zigzag_us,full_us,auto_us,pieces_us,workspace_bytes,plan_bytes,"
+    puts("ranks,zigzag_us,full_us,auto_us,pieces_us,rings_us,workspace_bytes,plan_bytes,"
          "allocations");
     for (size_t n = 1; n <= HCP_PLAN_MAX_RANKS; n *= 2) {
         struct bench zigzag = {n,
@@ -223,8 +229,8 @@ static void chart(const hcp_models *models)
                                HCP_ORDER_GIVEN,
                                calls_of(n, 16),
                                0};
-        struct bench full = zigzag, any = zigzag, pieces = zigzag;
-        struct result r[4];
+        struct bench full = zigzag, any = zigzag, pieces = zigzag, rings = zigzag;
+        struct result r[5];
         long counted = 0;
 
         full.causal = 0;
@@ -233,14 +239,18 @@ static void chart(const hcp_models *models)
         any.calls = calls_of(n, 64);
         pieces.sub_blocks = 4;
         pieces.calls = calls_of(n, 256);
+        rings.calls = calls_of(n, 64);
         r[0] = measure(models, &zigzag);
         r[1] = measure(models, &full);
         r[2] = measure(models, &any);
         r[3] = measure(models, &pieces);
-        for (int i = 0; i < 4; i++)
+        also = RINGS;
+        r[4] = measure(models, &rings);
+        also = NOTHING;
+        for (int i = 0; i < 5; i++)
             counted += r[i].allocations;
-        printf("%zu,%.1f,%.1f,%.1f,%.1f,%zu,%zu,%ld\n", n, r[0].p50_us, r[1].p50_us,
-               r[2].p50_us, r[3].p50_us, hcp_workspace_bytes(n),
+        printf("%zu,%.1f,%.1f,%.1f,%.1f,%.1f,%zu,%zu,%ld\n", n, r[0].p50_us, r[1].p50_us,
+               r[2].p50_us, r[3].p50_us, r[4].p50_us, hcp_workspace_bytes(n),
                n * sizeof(hcp_plan_rank) +
                    hcp_segments_max(n, HCP_LAYOUT_AUTO, 8) * sizeof(hcp_segment),
                counted);
@@ -264,7 +274,7 @@ int main(int argc, char **argv)
     run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0, 64);
     run(models, 1, HCP_LAYOUT_AUTO, HCP_STRATEGY_BEST, 1, HCP_ORDER_FREE, 0, 64);
     run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 4, HCP_ORDER_GIVEN, 1, 4096);
-    for (also = LAYER; also <= FULL; also++)
+    for (also = LAYER; also <= RINGS; also++)
         run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0,
             also == FULL ? 1024 : 32);
     fixture_free(models);

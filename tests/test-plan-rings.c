@@ -240,9 +240,34 @@ static void costs(void **state)
         assert_true(two >= 200 && faster >= 100 && two - faster >= 50 && none >= 50);
 }
 
+/* Caps in bytes near what the best split in one ring takes. */
+static void cap_bytes(struct rings_case *c, uint64_t *seed)
+{
+    hcp_rank ranks[MOST];
+    hcp_shape shape;
+    hcp_question q = c->question;
+    char text[512] = "";
+
+    q.rings = HCP_RINGS_ONE;
+    fixture_split(c->ring, &q, &c->p, text, sizeof text);
+    assert_string_equal(text, "");
+    hcp_shape_init(&shape);
+    for (size_t r = 0; r < c->n; r++) {
+        hcp_rank_init(&ranks[r]);
+        strcpy(ranks[r].device, c->fixtures[c->which[r]].device);
+        if (fixture_range(seed, 0, 2) == 0)
+            ranks[r].max_bytes = (int64_t)((double)c->p.plan.ranks[r].memory_bytes *
+                                           fixture_real(seed, 0.9, 1.6)) +
+                                 1000000;
+    }
+    hcp_ring_free(c->ring);
+    hcp_ring_create(c->models, &shape, ranks, c->n, NULL, text, sizeof text, &c->ring);
+    assert_string_equal(text, "");
+}
+
 static void choices(void **state)
 {
-    int problems = (int)(400 * fixture_scale()), taken = 0;
+    int problems = (int)(400 * fixture_scale()), taken = 0, capped = 0;
     double gain = 1;
     uint64_t seed = 12;
 
@@ -256,9 +281,17 @@ static void choices(void **state)
         make_case(&c, &seed);
         if (fixture_range(&seed, 0, 1))
             c.question.layout = HCP_LAYOUT_AUTO;
+        if (fixture_range(&seed, 0, 3) == 0) {
+            cap_bytes(&c, &seed);
+            capped++;
+        }
         one = c.question;
         one.rings = HCP_RINGS_ONE;
-        fixture_split(c.ring, &one, &c.p, text, sizeof text);
+        if (fixture_split(c.ring, &one, &c.p, text, sizeof text) ==
+            HCP_STATUS_INFEASIBLE) {
+            free_case(&c);
+            continue;
+        }
         assert_string_equal(text, "");
         assert_true(c.p.plan.inner_ranks == 0 && isnan(c.p.plan.two_level_ms));
         given = c.p.plan.makespan_ms;
@@ -266,8 +299,9 @@ static void choices(void **state)
         fixture_split(c.ring, &c.question, &c.p, text, sizeof text);
         assert_string_equal(text, "");
         assert_true(c.p.plan.one_ring_ms == given);
-        assert_true(c.p.plan.even_ms <= even);
-        assert_true(c.p.plan.makespan_ms <= c.p.plan.even_ms);
+        assert_true(!(c.p.plan.even_ms > even));
+        assert_true(!(c.p.plan.makespan_ms > c.p.plan.even_ms));
+        assert_int_equal(hcp_plan_memory(&c.p.plan, NULL, 0), HCP_STATUS_OK);
         assert_true(c.p.plan.bound_ms <= c.p.plan.makespan_ms);
         for (size_t r = 0; r < c.n; r++)
             c.tokens[r] = c.p.plan.ranks[r].tokens;
@@ -290,8 +324,10 @@ static void choices(void **state)
         assert_simulated(&c);
         free_case(&c);
     }
-    print_message("# two levels in %d of %d plans, %.3g times as fast at most\n", taken,
-                  problems, gain);
+    print_message(
+        "# two levels in %d of %d plans (%d under caps in bytes), %.3g times as fast "
+        "at most\n",
+        taken, problems, capped, gain);
     if (fixture_scale() >= 0.2)
         assert_true(taken >= 20 && problems - taken >= 20);
 }
@@ -397,6 +433,57 @@ static void plan_files(void **state)
     assert_true(two > 5);
 }
 
+/* Two levels need the memory of two more blocks, and are not taken without it. */
+static void memory(void **state)
+{
+    static const struct fixture kind = {
+        .device = "d0", .a = 2e-8, .tile = 64, .lut = 1, .error = 0.02};
+    static int64_t tokens[8];
+    hcp_models *models = fixture_models(&kind, 1);
+    int64_t one_bytes = 0, block;
+
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        tokens[i] = 4096;
+    for (int round = 0; round < 3; round++) {
+        hcp_rank ranks[8];
+        hcp_shape shape;
+        hcp_ring *ring = NULL;
+        hcp_question q;
+        struct fixture_plan p;
+        char text[512] = "";
+
+        for (int i = 0; i < 8; i++) {
+            hcp_rank_init(&ranks[i]);
+            strcpy(ranks[i].device, kind.device);
+        }
+        ranks[5].max_bytes = round == 2 ? one_bytes : 0;
+        hcp_shape_init(&shape);
+        hcp_ring_create(models, &shape, ranks, 8, NULL, text, sizeof text, &ring);
+        fixture_plan_init(&p, 8);
+        hcp_question_init(&q);
+        q.seq_len = 8 * 4096;
+        q.layout = HCP_LAYOUT_CONTIGUOUS;
+        q.node_ranks = 4;
+        q.node_gbps = 2;
+        q.rings = round == 0 ? HCP_RINGS_ONE : HCP_RINGS_BEST;
+        hcp_plan_evaluate(ring, &q, tokens, p.workspace, p.workspace_bytes, text,
+                          sizeof text, &p.plan);
+        assert_string_equal(text, "");
+        assert_int_equal(hcp_plan_memory(&p.plan, NULL, 0), HCP_STATUS_OK);
+        block = 4096 * (int64_t)ring->token_bytes;
+        if (round == 0)
+            one_bytes = p.plan.ranks[5].memory_bytes;
+        assert_int_equal(p.plan.inner_ranks, round == 1 ? 4 : 0);
+        assert_int_equal(p.plan.ranks[5].memory_bytes,
+                         one_bytes + (round == 1 ? 2 * block : 0));
+        assert_true(isnan(p.plan.two_level_ms) == (round != 1));
+        fixture_plan_free(&p);
+        hcp_ring_free(ring);
+    }
+    fixture_free(models);
+}
+
 static void refusals(void **state)
 {
     uint64_t seed = 14;
@@ -431,10 +518,10 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(costs), cmocka_unit_test(choices),
-                                       cmocka_unit_test(closed_forms),
-                                       cmocka_unit_test(plan_files),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(costs),        cmocka_unit_test(choices),
+        cmocka_unit_test(closed_forms), cmocka_unit_test(plan_files),
+        cmocka_unit_test(memory),       cmocka_unit_test(refusals)};
 
     return cmocka_run_group_tests_name("plan-rings", tests, NULL, NULL);
 }

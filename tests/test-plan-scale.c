@@ -62,6 +62,12 @@ static void ask(hcp_question *q, size_t n, uint64_t *seed)
     q->extrapolate = 1;
     if (fixture_range(seed, 0, 2) == 0)
         q->strategy = HCP_STRATEGY_EVEN;
+    if (fixture_range(seed, 0, 2) == 0) {
+        q->node_ranks = (int32_t)fixture_range(seed, 1, 16);
+        q->node_gbps = fixture_real(seed, 0.5, 50);
+        q->node_alpha_us = fixture_real(seed, 0, 50);
+        q->rings = (hcp_rings)fixture_range(seed, HCP_RINGS_ONE, HCP_RINGS_BEST);
+    }
 }
 
 static void compare(size_t n, uint64_t *seed, hcp_step *steps)
