@@ -208,8 +208,8 @@ static int measured_link(const struct plan_args *args, const hcp_shape *shape,
 
         if (pair_seen(ranks, n, r))
             continue;
-        rc = hcp_db_link_near(db, args->link, a->device, a->limit, b->device, b->limit,
-                              bytes, &fit, err);
+        rc = hcp_db_link_near(db, args->link, args->link_hosts, a->device, a->limit,
+                              b->device, b->limit, bytes, &fit, err);
         if (rc)
             break;
         us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
@@ -227,7 +227,8 @@ static int measured_link(const struct plan_args *args, const hcp_shape *shape,
 
 /* Linear work of the layer that the command line names; a known model's heads are those
  * of the question. */
-static int open_layer(struct plan_args *args, struct hcp_layer *layer, struct hcp_err *err)
+static int open_layer(struct plan_args *args, struct hcp_layer *layer,
+                      struct hcp_err *err)
 {
     int rc = layer_measured_shape(&args->layer, &args->shape, layer, err);
 

@@ -142,7 +142,8 @@ static int print_link(const struct hcp_link_row *r, void *ctx)
     return HCP_OK;
 }
 
-/* The rows of one pair, in either order, over one transport and its channels. */
+/* The rows of one pair, in either order, over one transport and its channels, within a
+ * host or between two. */
 struct pair {
     struct hcp_link_row first; /* names the ends */
     int64_t *bytes;
@@ -158,7 +159,8 @@ struct pairs {
 
 static int same_pair(const struct hcp_link_row *x, const struct hcp_link_row *y)
 {
-    if (strcmp(x->transport, y->transport) || x->channels != y->channels)
+    if (strcmp(x->transport, y->transport) || x->channels != y->channels ||
+        hcp_link_hosts(x) != hcp_link_hosts(y))
         return 0;
     if (!strcmp(x->device_a, y->device_a) && !strcmp(x->limit_a, y->limit_a) &&
         !strcmp(x->device_b, y->device_b) && !strcmp(x->limit_b, y->limit_b))
@@ -230,6 +232,7 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
 {
     const struct hcp_link_row *r = &pair->first;
     struct hcp_link_fit fit = {NAN, NAN, NAN, NAN, 0};
+    enum hcp_hosts hosts = hcp_link_hosts(r);
     int64_t min = pair->bytes[0], max = min;
     hcp_table *t = p->table;
     struct hcp_err why;
@@ -255,6 +258,7 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
         json_object_set_new(o, "holdout_median", hcp_json_real(fit.holdout_median));
         json_object_set_new(o, "holdout_max", hcp_json_real(fit.holdout_max));
         json_object_set_new(o, "curve", curve->n ? curve_object(curve) : json_null());
+        json_object_set_new(o, "hosts", show_json_text(hcp_hosts_name(hosts)));
         json_object_set_new(o, "origin", json_string(pair->origin));
         json_array_append_new(p->array, o);
         return;
@@ -265,6 +269,7 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
     end_text(text, r->device_b, r->limit_b);
     hcp_table_cell(t, "%s", text);
     show_transport(t, r->transport, r->channels);
+    hcp_table_cell(t, "%s", hosts != HCP_HOSTS_ANY ? hcp_hosts_name(hosts) : "-");
     hcp_table_cell(t, "%zu", pair->n);
     hcp_table_cell(t, "%lld-%lld", (long long)min, (long long)max);
     show_real(t, 2, fit.alpha_us);
@@ -280,6 +285,7 @@ int show_links(hcp_db *db, const struct hcp_filter *filter, int each, int json,
     static const struct show_column fits[] = {{"A", 0},
                                               {"B", 0},
                                               {"TRANSPORT", 0},
+                                              {"HOSTS", 0},
                                               {"ROWS", 1},
                                               {"BYTES", 1},
                                               {"ALPHA_US", 1},
