@@ -12,7 +12,8 @@ profiler_libhcpprofiler_la_SOURCES = \
 	profiler/mps-guard.c profiler/mps-internal.h \
 	profiler/measure.c profiler/measure.h profiler/progress.c profiler/progress.h \
 	profiler/predict.c profiler/predict.h \
-	profiler/run.h profiler/run.c profiler/run-adapt.c profiler/run-check.c profiler/run-drift.c profiler/run-linear.c profiler/run-plan.c profiler/run-prepare.c \
+	profiler/run.h profiler/run.c profiler/run-adapt.c profiler/run-check.c profiler/run-drift.c profiler/run-linear.c \
+	profiler/run-options.h profiler/run-options.c profiler/run-plan.c profiler/run-prepare.c \
 	profiler/run-report.c profiler/run-store.c profiler/stats.c profiler/stats.h \
 	profiler/clocks.c profiler/clocks.h profiler/cupti.c profiler/cupti.h \
 	profiler/watch.c profiler/watch.h \

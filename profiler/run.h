@@ -249,5 +249,8 @@ json_t *hcp_run_json(const struct hcp_sweep *run);
 /* Lines on stderr about an adaptive sweep: cells it took of the grid's, the errors of
  * both, and what missed its target; nothing for an exhaustive one. */
 void hcp_run_explain_adaptive(const struct hcp_sweep *run);
+/* After a sweep, lines on stderr about what the table cannot say: why levels failed, what
+ * was left out and what to do; those of adaptive sweeps and drift among them. */
+void hcp_run_explain(const struct hcp_sweep *run);
 
 #endif
