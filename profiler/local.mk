@@ -62,7 +62,7 @@ profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/cmd-beside.h profiler/cmd-beside.c profiler/beside-report.c \
 	profiler/cmd-show.c profiler/show-groups.h profiler/show-groups.c \
 	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
-	profiler/show-rows.c profiler/show-more.c profiler/show-rings.c \
+	profiler/show-rows.c profiler/show-fields.h profiler/show-fields.c profiler/show-more.c profiler/show-rings.c \
 	profiler/show-layers.h profiler/show-layers.c \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c \
 	profiler/cmd-conform.c profiler/cmd-check.c profiler/cmd-diff.c

@@ -25,65 +25,6 @@ static void finish(struct printer *p, int print)
     }
 }
 
-static int print_finish(const struct hcp_finish_row *r, void *ctx)
-{
-    const struct hcp_key *k = &r->key;
-    struct printer *p = ctx;
-    hcp_table *t = p->table;
-    json_t *o;
-
-    p->rows++;
-    if (!p->array) {
-        hcp_table_row(t);
-        hcp_table_cell(t, "%s", k->device);
-        hcp_table_cell(t, "%s", show_limit(k->limit));
-        hcp_table_cell(t, "%s", k->provider);
-        hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(k));
-        hcp_table_cell(t, "%s", r->kind);
-        hcp_table_cell(t, "%lld", (long long)r->q_len);
-        show_real(t, 5, r->time_ms);
-        show_real(t, 5, r->p25_ms);
-        show_real(t, 5, r->p75_ms);
-        show_int(t, r->samples);
-        show_int(t, r->sm_seen);
-        hcp_table_cell(t, "%s", show_origin(r->from.origin));
-        hcp_table_cell(t, "%s", r->from.run_uid);
-        return HCP_OK;
-    }
-    o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:I}", "device",
-                  k->device, "limit", k->limit, "provider", k->provider, "dtype",
-                  k->dtype, "phase", k->phase, "batch", (int)k->batch, "heads",
-                  (int)k->heads, "kv_heads", (int)k->kv_heads, "head_dim",
-                  (int)k->head_dim, "kind", r->kind, "q_len", (json_int_t)r->q_len);
-    json_object_set_new(o, "time_ms", hcp_json_real(r->time_ms));
-    json_object_set_new(o, "p25_ms", hcp_json_real(r->p25_ms));
-    json_object_set_new(o, "p75_ms", hcp_json_real(r->p75_ms));
-    json_object_set_new(o, "samples", show_json_int(r->samples));
-    json_object_set_new(o, "sm_seen", show_json_int(r->sm_seen));
-    json_object_set_new(o, "origin", json_string(r->from.origin));
-    json_object_set_new(o, "run_uid", json_string(r->from.run_uid));
-    json_array_append_new(p->array, o);
-    return HCP_OK;
-}
-
-int show_finish(hcp_db *db, const struct hcp_filter *filter, int json, size_t *rows,
-                struct hcp_err *err)
-{
-    static const struct show_column columns[] = {
-        {"DEVICE", 0}, {"LIMIT", 0},   {"KERNEL", 0}, {"SHAPE", 0},  {"KIND", 0},
-        {"Q_LEN", 1},  {"TIME_MS", 1}, {"P25_MS", 1}, {"P75_MS", 1}, {"SAMPLES", 1},
-        {"SMS", 1},    {"ORIGIN", 0},  {"RUN", 0},    {NULL, 0}};
-    struct printer p = {.array = json ? json_array() : NULL};
-    int rc;
-
-    if (!json)
-        p.table = show_table(columns);
-    rc = hcp_db_each_finish(db, filter, print_finish, &p, err);
-    finish(&p, !rc);
-    *rows = p.rows;
-    return rc;
-}
-
 /* "DEVICE@LIMIT" */
 static void end_text(char text[100], const char *device, const char *limit)
 {
