@@ -581,6 +581,18 @@ less_equal() { # A B SLACK
         grep -q '"link_gbps":\(300\|299\.9\)' w.json
         grep -q '"link_gbps":\(30[,.}]\|29\.9\)' b.json
     done
+    # Ranks on nodes have both, the slower of which may be given.
+    nodes=(hcp-plan split --db link.db --ranks '4*nvidia-h200@mps:100' --seq-len 64K --node-ranks 2 --json)
+    "${nodes[@]}" --link nccl >n.json
+    grep -q '"link_gbps":\(300\|299\.9\)' n.json
+    grep -q '"node_gbps":\(30[,.}]\|29\.9\)' n.json
+    "${nodes[@]}" --link nccl --node-gbps 6 >n.json
+    grep -q '"link_gbps":\(300\|299\.9\)' n.json
+    grep -q '"node_gbps":6[,}]' n.json
+    sqlite3 link.db 'DELETE FROM link WHERE same_host = 0'
+    run "${nodes[@]}" --link nccl
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"by nccl between hosts was never measured"* ]]
     run "${plan[@]}" --link nccl:beside
     [ "$status" -eq 2 ]
     [[ "$output" == *"expected nccl or mpi, or one of them with :within or :between"* ]]
