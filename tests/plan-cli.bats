@@ -545,6 +545,14 @@ less_equal() { # A B SLACK
     hcp-plan split --db link.db --ranks "$R" --seq-len 64K --json >no.json
     run hcp-plan simulate --db link.db --plan no.json --link nccl
     [[ "$output" == *"link 20 us + bytes / 50 GB/s"* ]]
+    # A plan in an order of its own: the neighbours are those in its ring.
+    both='nvidia-h200@mps:100,nvidia-h200@mps:10'
+    hcp-plan split --ranks "$both,$both" --seq-len 32K --mask causal --layout contiguous \
+        --max-tokens 9K --reorder --json >order.json
+    [ "$(grep -o '"limit":"[^"]*"' order.json | uniq | wc -l)" -lt 4 ]
+    run hcp-plan simulate --db link.db --plan order.json --link nccl
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"nvidia-h200@mps:10,nvidia-h200@mps:10 by nccl was never measured"* ]]
     run hcp-plan split --db link.db --ranks "$R" --seq-len 64K --link mpi
     [ "$status" -eq 3 ]
 }
