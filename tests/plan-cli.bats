@@ -723,6 +723,23 @@ less_equal() { # A B SLACK
     [ "$status" -eq 2 ]
 }
 
+makespan() { # ARGS OF SPLIT
+    hcp-plan split --json "$@" | grep -o '"makespan_ms":[0-9.]*' | tr -dc '0-9.'
+}
+
+@test "with --reorder, too, best is no slower than another strategy" {
+    ranks=''
+    for limit in 100 50 50 100 50; do
+        ranks="$ranks${ranks:+,}nvidia-h200@mps:$limit"
+    done
+    for strategy in even proportional lut poly; do
+        less_equal "$(makespan --ranks "$ranks" --seq-len 39245 --mask causal \
+            --layout contiguous --link-alpha-us 8 --reorder)" \
+            "$(makespan --ranks "$ranks" --seq-len 39245 --mask causal \
+                --layout contiguous --link-alpha-us 8 --reorder --strategy $strategy)" 1e-9
+    done
+}
+
 @test "--links takes what was measured between each pair" {
     hcp-profile import --db l.db nvidia-h200-fa2
     hcp-profile import --db l.db nvidia-h200-links
