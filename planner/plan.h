@@ -615,7 +615,11 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out);
 
-/* late.c: answer with each rank's KV as late as is best, into p->slots; free: the tokens
+/* late.c: rings_decide with each rank's KV as late as is best, not slower than in the
+ * caller's order. */
+hcp_status late_split(struct problem *p, struct scratch *s, const hcp_question *question,
+                      int exhaustive, char *text, size_t text_size, struct answer *out);
+/* An answer with each rank's KV as late as is best, into p->slots; free: the tokens
  * may change, too. Sets in_turn_ms and late_bound_ms. */
 void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
                  int free_tokens, struct answer *out);
@@ -699,6 +703,9 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            struct answer *out);
 /* Are the best models those of a kind? */
 int strategy_same_models(const struct hcp_ring *ring, hcp_model_kind kind);
+/* The split of a strategy but BEST in p's layout, whatever it takes; -1: none. */
+int strategy_tokens(const struct problem *p, struct scratch *s, hcp_strategy strategy,
+                    int64_t *tokens);
 /* The same for the caller's own split, in p->layout. */
 void strategy_given(const struct problem *p, struct scratch *s, const int64_t *tokens,
                     struct answer *out);

@@ -553,6 +553,21 @@ static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text
     return HCP_STATUS_OK;
 }
 
+int strategy_tokens(const struct problem *p, struct scratch *s, hcp_strategy strategy,
+                    int64_t *tokens)
+{
+    struct problem other = *p;
+    int exact;
+
+    if (strategy <= HCP_STRATEGY_PROPORTIONAL)
+        return share_by_rule(p, s, (enum rule)strategy, tokens);
+    other.kind = strategy == HCP_STRATEGY_LUT ? HCP_MODEL_LUT : HCP_MODEL_POLY;
+    if (!p->ring->has[other.kind])
+        return -1;
+    memset(s->allowed, 1, p->n);
+    return solve(&other, s, s->allowed, HUGE_MS, tokens, &exact).none ? -1 : 0;
+}
+
 /* What is known beside the split once it is chosen. even: already known, NULL if not. */
 static void complete(struct contest *c, const struct score *even)
 {

@@ -740,6 +740,20 @@ makespan() { # ARGS OF SPLIT
     done
 }
 
+@test "--late-kv is no slower with --reorder, nor best than another strategy" {
+    ranks='nvidia-h200@mps:100,nvidia-h200@mps:80,nvidia-h200@mps:10'
+    ranks="$ranks,nvidia-h200@mps:60,nvidia-h200@mps:70"
+    set -- --ranks "$ranks" --seq-len 64K --layout zigzag --buffers 3 --link-gbps 155 \
+        --linear-us 0.5:0.2,5:0.2,5:0.2,0:0.2,0.5:0.2 --extrapolate --late-kv
+    less_equal "$(makespan "$@" --reorder)" "$(makespan "$@")" 1e-9
+    set -- --ranks '6*nvidia-h200@mps:10' --seq-len 1959 --link-alpha-us 8 --link-gbps 155 \
+        --max-tokens 658,852,0,979,1959,1959 --extrapolate --late-kv \
+        --linear-us 5:0.2,5:0.2,2+100:0.2,2+100:0.2,5:0.2,5:0.2
+    for strategy in even nominal proportional lut poly; do
+        less_equal "$(makespan "$@")" "$(makespan "$@" --strategy $strategy)" 1e-9
+    done
+}
+
 @test "--links takes what was measured between each pair" {
     hcp-profile import --db l.db nvidia-h200-fa2
     hcp-profile import --db l.db nvidia-h200-links
