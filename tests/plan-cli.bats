@@ -754,6 +754,20 @@ makespan() { # ARGS OF SPLIT
     done
 }
 
+@test "--joint is no slower than other strategies where the best tied split is unmeasured" {
+    ranks=''
+    hcp-profile import --db j.db nvidia-h200
+    hcp-plan fit --quiet --db j.db
+    for limit in 20 50 60 60 100; do
+        ranks="$ranks${ranks:+,}nvidia-h200@mps:$limit"
+    done
+    set -- --db j.db --ranks "$ranks" --seq-len 13347 --mask causal --layout contiguous \
+        --link-gbps 1 --tile 1 --max-tokens 12587
+    run hcp-plan split "$@"
+    [ "$status" -eq 3 ]
+    less_equal "$(makespan "$@" --joint)" "$(makespan "$@" --strategy proportional)" 1e-9
+}
+
 @test "--links takes what was measured between each pair" {
     hcp-profile import --db l.db nvidia-h200-fa2
     hcp-profile import --db l.db nvidia-h200-links
