@@ -357,6 +357,11 @@ less_equal() { # A B SLACK
         [ "$status" -eq 2 ]
         [[ "$output" == *"--plan is split already"* ]]
     done
+    for option in --late-kv --hidden=4096 --ffn=14336 --mlp=plain; do # it names them, too
+        run hcp-plan simulate --plan plan.json $option
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"${option%=*},"* ]]
+    done
     run hcp-plan simulate --plan nowhere.json
     [ "$status" -eq 1 ]
 }
