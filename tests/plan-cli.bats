@@ -773,6 +773,14 @@ makespan() { # ARGS OF SPLIT
     less_equal "$(makespan "$@" --joint)" "$(makespan "$@" --strategy proportional)" 1e-9
 }
 
+@test "a joint plan is exact by the models that predict it alone" {
+    hcp-plan split --ranks "$R" --seq-len 8K --link-gbps 5 --joint --json >best.json
+    grep -q '"model":"lut"' best.json
+    grep -q '"exact":true' best.json
+    hcp-plan split --ranks "$R" --seq-len 8K --link-gbps 5 --joint --strategy poly --json |
+        grep -q '"exact":false'
+}
+
 @test "--links takes what was measured between each pair" {
     hcp-profile import --db l.db nvidia-h200-fa2
     hcp-profile import --db l.db nvidia-h200-links
