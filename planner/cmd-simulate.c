@@ -335,9 +335,10 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
                             PLAN_GIVEN_NODES))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
-                        "--tile, --stripes, --max-tokens, --linear-us, --model, --memory, "
-                        "--weights, --layers, --activation-bytes, --links, --reorder, "
-                        "--fix-order, --joint, --node-... and --double-ring out");
+                        "--tile, --stripes, --max-tokens, --linear-us, --model, --hidden, "
+                        "--ffn, --mlp, --memory, --weights, --layers, "
+                        "--activation-bytes, --links, --reorder, --fix-order, --joint, "
+                        "--late-kv, --node-... and --double-ring out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;

@@ -71,7 +71,7 @@ void joint_decide(struct problem *p, struct scratch *s, const hcp_question *ques
         if (!score_less(score, best))
             continue;
         best = score;
-        best_exact = exact;
+        best_exact = exact && (kind == p->kind || strategy_same_models(p->ring, kind));
         best_layout = layouts[i];
         memcpy(q, s->tokens[TOK_JOINT_HERE_Q], p->n * sizeof *q);
         memcpy(kv, s->tokens[TOK_JOINT_HERE_KV], p->n * sizeof *kv);

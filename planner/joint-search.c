@@ -162,6 +162,26 @@ static int free_queries(struct search *h)
     return !score.none;
 }
 
+/* Where the best tied split needs unmeasured lengths: those of the other strategies, and
+ * without the slowest ranks. The best inside the measured lengths is to be no slower. */
+static void try_tied(struct search *h)
+{
+    size_t bytes = h->p->n * sizeof *h->q;
+
+    for (int i = HCP_STRATEGY_EVEN; i <= HCP_STRATEGY_BEST; i++) {
+        int none;
+
+        memo_reset(&h->s->memo);
+        none = i < HCP_STRATEGY_BEST
+                   ? strategy_tokens(h->p, h->s, (hcp_strategy)i, h->q_try)
+                   : strategy_drop(h->p, h->s, h->q_try).none;
+        memo_reset(&h->s->memo);
+        memcpy(h->kv_try, h->q_try, bytes);
+        if (!none)
+            attempt(h);
+    }
+}
+
 /* Splits into so many parts of the sequence, for two or three ranks. */
 static void scan(struct search *h)
 {
@@ -360,6 +380,10 @@ struct score joint_search(const struct problem *p, struct scratch *s, struct sco
     if (*exact) {
         try_all(&h);
         return h.score;
+    }
+    if (!start.none && h.score.none) {
+        try_tied(&h);
+        take(&h);
     }
     for (int way = 0; !start.none && try_kv(&h, way); way++)
         ;

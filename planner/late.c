@@ -197,6 +197,23 @@ static void improve(struct late_search *q, const int64_t *tokens, int free_token
     p->slots = NULL;
 }
 
+/* The other strategies' splits: none of them is to be faster. */
+static void try_others(struct late_search *q, int thorough)
+{
+    struct problem *p = q->p;
+    int64_t *tokens = q->s->tokens[TOK_CUR];
+
+    for (int i = HCP_STRATEGY_EVEN; i < HCP_STRATEGY_BEST; i++) {
+        int none;
+
+        p->thorough = thorough;
+        none = strategy_tokens(p, q->s, (hcp_strategy)i, tokens);
+        p->thorough = 1;
+        if (!none)
+            improve(q, tokens, 0);
+    }
+}
+
 void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
                  int free_tokens, struct answer *out)
 {
@@ -218,6 +235,8 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
         memset(s->allowed, 1, p->n);
         if (!solve(p, s, s->allowed, HUGE_MS, s->tokens[TOK_OTHER], &exact).none)
             improve(&q, s->tokens[TOK_OTHER], 1);
+        if (i == 0) /* the layout of the other strategies */
+            try_others(&q, thorough);
     }
     p->thorough = thorough;
     problem_set_layout(p, q.layout);
@@ -233,6 +252,52 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
     out->score.source = eval_source(p, s, s->tokens[TOK_PLAN]);
     out->layout = q.layout;
     out->exact &= p->n == 1;
+}
+
+static int known(const struct problem *p, struct score score)
+{
+    return !score.none && (p->extrapolate || score.source != HCP_FROM_EXTRAPOLATED);
+}
+
+hcp_status late_split(struct problem *p, struct scratch *s, const hcp_question *question,
+                      int exhaustive, char *text, size_t text_size, struct answer *out)
+{
+    const struct problem asked = *p;
+    hcp_question given = *question;
+    struct answer kept;
+    struct score first = {1, 0, 0, 0};
+    hcp_status status;
+
+    given.order = HCP_ORDER_GIVEN;
+    if (question->order == HCP_ORDER_FREE) { /* orders are compared in turn */
+        p->any_subset = p->links != NULL; /* as the question without an order */
+        if (rings_decide(p, s, &given, 0, NULL, 0, out) == HCP_STATUS_OK) {
+            late_decide(p, s, &given, 1, out);
+            first = out->score;
+        }
+        *p = asked;
+        memo_reset(&s->memo);
+    }
+    status = rings_decide(p, s, question, exhaustive, text, text_size, out);
+    if (status)
+        return status;
+    late_decide(p, s, question, 1, out);
+    if (!known(p, first) || (known(p, out->score) && out->score.ms <= first.ms))
+        return HCP_STATUS_OK;
+    kept = *out;
+    *p = asked; /* back to the caller's order */
+    p->any_subset = p->links != NULL;
+    for (size_t r = 0; r < p->n; r++)
+        s->place_best[r] = (int32_t)r;
+    order_set(p, s, asked.ring, s->place_best);
+    memo_reset(&s->memo);
+    status = rings_decide(p, s, &given, 0, text, text_size, out);
+    if (status)
+        return status;
+    late_decide(p, s, &given, 1, out);
+    out->given_order_ms = kept.given_order_ms;
+    out->any_order_ms = kept.any_order_ms;
+    return HCP_STATUS_OK;
 }
 
 int late_bad(const hcp_plan *plan)

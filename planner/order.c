@@ -386,14 +386,59 @@ static int known(const struct problem *p, hcp_status status, const struct answer
            (p->extrapolate || a->score.source != HCP_FROM_EXTRAPOLATED);
 }
 
+/* Whether the orders of a strategy are worth a search for the question: its own, and for
+ * BEST, which is to be no slower than any other in an order of its own, all that it need
+ * not be as fast as anyway. */
+static int searched(const struct search *q, hcp_strategy strategy)
+{
+    const struct problem *p = q->p;
+    hcp_model_kind kind = strategy == HCP_STRATEGY_LUT ? HCP_MODEL_LUT : HCP_MODEL_POLY;
+
+    if (strategy == q->question->strategy)
+        return 1;
+    if (q->question->strategy != HCP_STRATEGY_BEST ||
+        (p->n <= 3 && p->sub_blocks == 1 && p->extrapolate)) /* exact in every order */
+        return 0;
+    return strategy < HCP_STRATEGY_LUT ||
+           (q->ring->has[kind] && !strategy_same_models(q->ring, kind));
+}
+
+/* The order in which a strategy is fastest, into s->place_best; whether it is neither the
+ * caller's nor the one kept. */
+static int find_order(struct search *q, hcp_strategy strategy, int exhaustive)
+{
+    const hcp_question *asked = q->question;
+    hcp_question by = *asked;
+    struct problem *p = q->p;
+    int joint = p->joint;
+
+    by.strategy = strategy;
+    q->question = &by;
+    q->best_ms = HUGE_MS;
+    for (size_t r = 0; r < p->n; r++)
+        q->s->place_best[r] = (int32_t)r;
+    p->thorough = p->joint = 0; /* to compare orders */
+    p->comparing = 1;
+    search_orders(q, exhaustive);
+    p->comparing = 0;
+    p->thorough = 1;
+    p->joint = joint;
+    q->question = asked;
+    for (size_t r = 0; r < p->n; r++)
+        if (q->s->place_best[r] != (int32_t)r)
+            return memcmp(q->s->place_best, q->s->place_kept,
+                          p->n * sizeof *q->s->place_kept) != 0;
+    return 0;
+}
+
 hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out)
 {
     struct search q = {.p = p, .s = s, .ring = p->ring, .question = question};
-    hcp_status status, other = HCP_STATUS_INFEASIBLE;
+    size_t bytes = p->n * sizeof *s->place_kept;
+    hcp_status status;
     double given_ms = NAN, any_ms = NAN;
-    int changed = 0;
 
     p->thorough = p->any_subset || p->memory;
     status = strategy_decide(p, s, question, text, text_size, out);
@@ -403,27 +448,20 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
     if (known(p, status, out))
         given_ms = any_ms = out->score.ms;
     for (size_t r = 0; r < p->n; r++)
-        s->place_best[r] = (int32_t)r;
-    q.best_ms = HUGE_MS;
-    p->thorough = p->joint = 0; /* to compare orders */
-    search_orders(&q, exhaustive);
-    p->thorough = 1;
-    p->joint = question->joint != 0;
-    for (size_t r = 0; r < p->n; r++)
-        changed |= s->place_best[r] != (int32_t)r;
-    if (changed) {
-        other = decide_in(&q, text, text_size, out);
-        if (known(p, other, out) && !(out->score.ms >= given_ms)) {
-            any_ms = out->score.ms;
-            if (question->order == HCP_ORDER_FREE) {
-                out->given_order_ms = given_ms;
-                out->any_order_ms = any_ms;
-                return other;
-            }
-        }
+        s->place_kept[r] = (int32_t)r;
+    for (int i = HCP_STRATEGY_BEST; i >= HCP_STRATEGY_EVEN; i--) {
+        if (!searched(&q, (hcp_strategy)i) ||
+            !find_order(&q, (hcp_strategy)i, exhaustive))
+            continue;
+        status = decide_in(&q, NULL, 0, out);
+        if (!known(p, status, out) || out->score.ms >= any_ms)
+            continue;
+        any_ms = out->score.ms;
+        memcpy(s->place_kept, s->place_best, bytes);
     }
-    for (size_t r = 0; r < p->n; r++) /* back to the caller's */
-        s->place_best[r] = (int32_t)r;
+    for (size_t r = 0; question->order == HCP_ORDER_FIXED && r < p->n; r++)
+        s->place_kept[r] = (int32_t)r;
+    memcpy(s->place_best, s->place_kept, bytes);
     status = decide_in(&q, text, text_size, out);
     out->given_order_ms = given_ms;
     out->any_order_ms = any_ms;

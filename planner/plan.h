@@ -104,6 +104,7 @@ struct problem {
     const struct links *links; /* NULL: all of alpha_ms and token_ms */
     int any_subset;            /* try leaving out ranks that are not the slowest */
     int thorough; /* small groups: look at moves between all pairs of ranks */
+    int comparing; /* orders: what is known beside a split is not asked for */
     int joint;    /* split queries and KV apart */
     const int32_t *slots; /* [n] by which each rank's KV is late; NULL: all in turn */
     double *late_bound;   /* where eval_split() is to leave ring_late_bound(); or NULL */
@@ -327,6 +328,7 @@ struct scratch {
     struct hcp_ring view; /* the ring in another order, its ranks in bound [n] */
     struct bound_rank *bound;
     int32_t *place, *place_best, *place_here, *place_trial, *kind_of; /* [n] */
+    int32_t *place_kept; /* [n] */
     struct joint_scratch joint;
     struct late_arrays late;
     int32_t *slots; /* [m] of the active ranks */
@@ -640,7 +642,11 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out);
 
-/* late.c: answer with each rank's KV as late as is best, into p->slots; free: the tokens
+/* late.c: rings_decide with each rank's KV as late as is best, not slower than in the
+ * caller's order. */
+hcp_status late_split(struct problem *p, struct scratch *s, const hcp_question *question,
+                      int exhaustive, char *text, size_t text_size, struct answer *out);
+/* An answer with each rank's KV as late as is best, into p->slots; free: the tokens
  * may change, too. Sets in_turn_ms and late_bound_ms. */
 void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
                  int free_tokens, struct answer *out);
@@ -722,6 +728,11 @@ struct score strategy_subset(const struct problem *p, struct scratch *s, double 
 hcp_status strategy_decide(struct problem *p, struct scratch *s,
                            const hcp_question *question, char *text, size_t text_size,
                            struct answer *out);
+/* Are the best models those of a kind? */
+int strategy_same_models(const struct hcp_ring *ring, hcp_model_kind kind);
+/* The split of a strategy but BEST in p's layout, whatever it takes; -1: none. */
+int strategy_tokens(const struct problem *p, struct scratch *s, hcp_strategy strategy,
+                    int64_t *tokens);
 /* The same for the caller's own split, in p->layout. */
 void strategy_given(const struct problem *p, struct scratch *s, const int64_t *tokens,
                     struct answer *out);

@@ -129,6 +129,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->bound, n);
     CARVE(s->place, n);
     CARVE(s->place_best, n);
+    CARVE(s->place_kept, n);
     CARVE(s->place_here, n);
     CARVE(s->place_trial, n);
     CARVE(s->kind_of, n);

@@ -416,6 +416,10 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
         rank->weight_bytes = from->weight_bytes;
     }
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
+    for (size_t r = 0; r < plan->n_ranks; r++) { /* neighbours as they are in the ring */
+        memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
+        memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
+    }
     if (rc == HCP_OK && args->link)
         rc = measured_link(
             args, &plan->shape, ranks, plan->n_ranks, plan->seq_len, plan->sub_blocks,

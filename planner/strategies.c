@@ -340,7 +340,7 @@ static void enter_rule(struct contest *c, enum rule rule)
     enter_split(c, tokens, 0);
 }
 
-static int same_models(const struct hcp_ring *ring, hcp_model_kind kind)
+int strategy_same_models(const struct hcp_ring *ring, hcp_model_kind kind)
 {
     for (size_t r = 0; r < ring->n; r++)
         if (ring->ranks[r].model[kind] != ring->ranks[r].model[HCP_MODEL_BEST])
@@ -354,7 +354,7 @@ static void enter_kind(struct contest *c, hcp_model_kind kind)
     struct problem other = *c->p;
     int exact;
 
-    if (!c->p->ring->has[kind] || same_models(c->p->ring, kind))
+    if (!c->p->ring->has[kind] || strategy_same_models(c->p->ring, kind))
         return;
     other.kind = kind;
     memset(c->s->allowed, 1, c->p->n);
@@ -549,8 +549,23 @@ static hcp_status decide_kind(struct contest *c, hcp_model_kind kind, char *text
     memset(c->s->allowed, 1, c->p->n);
     if (solve(&other, c->s, c->s->allowed, HUGE_MS, tokens, &exact).none)
         return HCP_STATUS_OK;
-    enter_split(c, tokens, exact && same_models(ring, kind));
+    enter_split(c, tokens, exact && strategy_same_models(ring, kind));
     return HCP_STATUS_OK;
+}
+
+int strategy_tokens(const struct problem *p, struct scratch *s, hcp_strategy strategy,
+                    int64_t *tokens)
+{
+    struct problem other = *p;
+    int exact;
+
+    if (strategy <= HCP_STRATEGY_PROPORTIONAL)
+        return share_by_rule(p, s, (enum rule)strategy, tokens);
+    other.kind = strategy == HCP_STRATEGY_LUT ? HCP_MODEL_LUT : HCP_MODEL_POLY;
+    if (!p->ring->has[other.kind])
+        return -1;
+    memset(s->allowed, 1, p->n);
+    return solve(&other, s, s->allowed, HUGE_MS, tokens, &exact).none ? -1 : 0;
 }
 
 /* What is known beside the split once it is chosen. even: already known, NULL if not. */
@@ -614,7 +629,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     problem_set_layout(p, c.answer.layout);
     c.answer.tokens = s->tokens[TOK_PLAN];
     memo_reset(&s->memo);
-    if (question->strategy != HCP_STRATEGY_BEST)
+    if (question->strategy != HCP_STRATEGY_BEST && !p->comparing)
         complete(&c, question->strategy == HCP_STRATEGY_EVEN ? &c.answer.score : NULL);
     if (!c.timed) {
         c.answer.score = eval_split(p, s, c.answer.tokens, HUGE_MS, NULL);

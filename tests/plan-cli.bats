@@ -357,6 +357,11 @@ less_equal() { # A B SLACK
         [ "$status" -eq 2 ]
         [[ "$output" == *"--plan is split already"* ]]
     done
+    for option in --late-kv --hidden=4096 --ffn=14336 --mlp=plain; do # it names them, too
+        run hcp-plan simulate --plan plan.json $option
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"${option%=*},"* ]]
+    done
     run hcp-plan simulate --plan nowhere.json
     [ "$status" -eq 1 ]
 }
@@ -545,6 +550,14 @@ less_equal() { # A B SLACK
     hcp-plan split --db link.db --ranks "$R" --seq-len 64K --json >no.json
     run hcp-plan simulate --db link.db --plan no.json --link nccl
     [[ "$output" == *"link 20 us + bytes / 50 GB/s"* ]]
+    # A plan in an order of its own: the neighbours are those in its ring.
+    both='nvidia-h200@mps:100,nvidia-h200@mps:10'
+    hcp-plan split --ranks "$both,$both" --seq-len 32K --mask causal --layout contiguous \
+        --max-tokens 9K --reorder --json >order.json
+    [ "$(grep -o '"limit":"[^"]*"' order.json | uniq | wc -l)" -lt 4 ]
+    run hcp-plan simulate --db link.db --plan order.json --link nccl
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"nvidia-h200@mps:10,nvidia-h200@mps:10 by nccl was never measured"* ]]
     run hcp-plan split --db link.db --ranks "$R" --seq-len 64K --link mpi
     [ "$status" -eq 3 ]
 }
@@ -762,6 +775,59 @@ less_equal() { # A B SLACK
     [ "$status" -eq 2 ]
     run hcp-plan split --ranks "$R" --tokens 4K,4K --reorder
     [ "$status" -eq 2 ]
+}
+
+makespan() { # ARGS OF SPLIT
+    hcp-plan split --json "$@" | grep -o '"makespan_ms":[0-9.]*' | tr -dc '0-9.'
+}
+
+@test "with --reorder, too, best is no slower than another strategy" {
+    ranks=''
+    for limit in 100 50 50 100 50; do
+        ranks="$ranks${ranks:+,}nvidia-h200@mps:$limit"
+    done
+    for strategy in even proportional lut poly; do
+        less_equal "$(makespan --ranks "$ranks" --seq-len 39245 --mask causal \
+            --layout contiguous --link-alpha-us 8 --reorder)" \
+            "$(makespan --ranks "$ranks" --seq-len 39245 --mask causal \
+                --layout contiguous --link-alpha-us 8 --reorder --strategy $strategy)" 1e-9
+    done
+}
+
+@test "--late-kv is no slower with --reorder, nor best than another strategy" {
+    ranks='nvidia-h200@mps:100,nvidia-h200@mps:80,nvidia-h200@mps:10'
+    ranks="$ranks,nvidia-h200@mps:60,nvidia-h200@mps:70"
+    set -- --ranks "$ranks" --seq-len 64K --layout zigzag --buffers 3 --link-gbps 155 \
+        --linear-us 0.5:0.2,5:0.2,5:0.2,0:0.2,0.5:0.2 --extrapolate --late-kv
+    less_equal "$(makespan "$@" --reorder)" "$(makespan "$@")" 1e-9
+    set -- --ranks '6*nvidia-h200@mps:10' --seq-len 1959 --link-alpha-us 8 --link-gbps 155 \
+        --max-tokens 658,852,0,979,1959,1959 --extrapolate --late-kv \
+        --linear-us 5:0.2,5:0.2,2+100:0.2,2+100:0.2,5:0.2,5:0.2
+    for strategy in even nominal proportional lut poly; do
+        less_equal "$(makespan "$@")" "$(makespan "$@" --strategy $strategy)" 1e-9
+    done
+}
+
+@test "--joint is no slower than other strategies where the best tied split is unmeasured" {
+    ranks=''
+    hcp-profile import --db j.db nvidia-h200
+    hcp-plan fit --quiet --db j.db
+    for limit in 20 50 60 60 100; do
+        ranks="$ranks${ranks:+,}nvidia-h200@mps:$limit"
+    done
+    set -- --db j.db --ranks "$ranks" --seq-len 13347 --mask causal --layout contiguous \
+        --link-gbps 1 --tile 1 --max-tokens 12587
+    run hcp-plan split "$@"
+    [ "$status" -eq 3 ]
+    less_equal "$(makespan "$@" --joint)" "$(makespan "$@" --strategy proportional)" 1e-9
+}
+
+@test "a joint plan is exact by the models that predict it alone" {
+    hcp-plan split --ranks "$R" --seq-len 8K --link-gbps 5 --joint --json >best.json
+    grep -q '"model":"lut"' best.json
+    grep -q '"exact":true' best.json
+    hcp-plan split --ranks "$R" --seq-len 8K --link-gbps 5 --joint --strategy poly --json |
+        grep -q '"exact":false'
 }
 
 @test "--links takes what was measured between each pair" {
