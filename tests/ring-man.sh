@@ -19,7 +19,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 echo 1..5
 check_options '' search
 if command -v mpirun >/dev/null; then
-    check_examples 4
+    check_examples 5
     (
         cd "$tmp/dir" || exit 1
         set -- --local 2 --repeat 1 --warm-up 0 --no-store --plan plan.json
@@ -27,13 +27,15 @@ if command -v mpirun >/dev/null; then
         hcp-ring search "$@"
         hcp-ring "$@" --verify=8 --json >json
         hcp-ring search "$@" --json >>json
+        hcp-ring "$@" --hidden 64 --ffn 128
+        hcp-ring "$@" --hidden 64 --ffn 128 --json >>json
     ) >"$tmp/tables" 2>"$tmp/complained"
     grep -E '^(RANK|STRATEGY) ' "$tmp/tables" | tr 'A-Z ' 'a-z\n' | grep . |
         sort -u >"$tmp/columns"
     sed -n '/^\.Sh OUTPUT/,/^\.Sh JSON/s/^\.It //p' "$page" |
         sed 's/ , /\n/g' >"$tmp/items"
     grep -v -x -F -f "$tmp/items" "$tmp/columns" >"$tmp/bad"
-    test "$(wc -l <"$tmp/columns")" -ge 18 ||
+    test "$(wc -l <"$tmp/columns")" -ge 20 ||
         cat "$tmp/complained" "$tmp/columns" >>"$tmp/bad"
     check "every column is described" "$tmp/bad"
     sed -n '/^\.Sh JSON/,/^\.Sh VERIF/p' "$page" | grep '^\.\(It \)\{0,1\}Cm' |
