@@ -94,6 +94,13 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
              (int)plan->buffers, (int)plan->sub_blocks, plan->barrier ? ", barrier" : "",
              p->o.transport, channels, (unsigned long long)p->o.seed,
              p->o.search ? ", search" : "", p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
+    if (p->o.layer.hidden) {
+        size_t at = strlen(id->options);
+
+        snprintf(id->options + at, sizeof id->options - at, ", layer %lld/%lld%s",
+                 (long long)p->o.layer.hidden, (long long)p->o.layer.ffn,
+                 p->o.layer.gated ? "" : " plain");
+    }
     /* Of a plug-in the name: it may lie elsewhere on other hosts. */
     snprintf(id->provider, sizeof id->provider, "%s",
              slash           ? slash + 1

@@ -64,10 +64,13 @@ static int open_ring(struct ring_program *p, const hcp_plan *plan,
                                  .sub_blocks = plan->sub_blocks,
                                  .barrier = plan->barrier,
                                  .buffers = plan->buffers,
-                                 .seed = p->o.seed};
+                                 .seed = p->o.seed,
+                                 .layer = p->o.layer.hidden ? &p->o.layer : NULL};
 
     if (rc)
         return rc;
+    if (strncmp(p->place.self.limit, "green:", 6) == 0)
+        config.sms = p->place.self.sm_seen;
     rc = ring_open(&config, r, err);
     if (rc)
         return rc;
@@ -269,6 +272,8 @@ static int summarise(struct ring_result *r, struct hcp_err *err)
         ranks[k].wait_ms = median_of(r, n, k, offsetof(struct ring_times, wait_ms), room);
         ranks[k].transfer_ms =
             median_of(r, n, k, offsetof(struct ring_times, transfer_ms), room);
+        ranks[k].linear_ms =
+            median_of(r, n, k, offsetof(struct ring_times, linear_ms), room);
     }
     for (int i = 0; i < r->repeats; i++) {
         room[i] = 0;

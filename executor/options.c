@@ -29,7 +29,11 @@ enum {
     OPT_SEED,
     OPT_LOCAL,
     OPT_ANY_DEVICE,
-    OPT_NO_STORE
+    OPT_NO_STORE,
+    OPT_MODEL,
+    OPT_HIDDEN,
+    OPT_FFN,
+    OPT_MLP
 };
 
 static const struct argp_option options[] = {
@@ -82,6 +86,12 @@ static const struct argp_option options[] = {
      "Stop measuring a plan after S seconds with three passes at least (10)", 30},
     {"timeout", OPT_TIMEOUT, "S", 0, "Longest wait for another rank in seconds (30)", 30},
     {"seed", OPT_SEED, "N", 0, "Of the random inputs (1)", 30},
+    {"model", OPT_MODEL, "NAME", 0,
+     "Whole layers: run the linear layers of a known model, too, around the attention",
+     30},
+    {"hidden", OPT_HIDDEN, "N", 0, "The same of a layer of this hidden size", 30},
+    {"ffn", OPT_FFN, "N", 0, "... and intermediate size of the MLP", 30},
+    {"mlp", OPT_MLP, "KIND", 0, "... which is gated (as without this option) or plain", 30},
     {"any-device", OPT_ANY_DEVICE, NULL, 0,
      "Run although the plan was made for other devices", 30},
     {0},
@@ -198,6 +208,29 @@ static int set_run(int key, const char *arg, struct ring_options *o, struct hcp_
     return set_question(key, arg, o, err);
 }
 
+static int set_layer(int key, const char *arg, struct ring_options *o, struct hcp_err *err)
+{
+    struct hcp_err why = {0};
+    int rc;
+
+    switch (key) {
+    case OPT_MODEL:
+        o->model = arg;
+        return HCP_OK;
+    case OPT_MLP:
+        o->layer.gated = strcmp(arg, "gated") == 0;
+        o->given |= RING_GIVEN_MLP;
+        return o->layer.gated || strcmp(arg, "plain") == 0
+                   ? HCP_OK
+                   : hcp_fail(err, HCP_USAGE, "--mlp '%s': use gated or plain", arg);
+    default:
+        rc = hcp_parse_len(arg, 1, key == OPT_FFN ? &o->layer.ffn : &o->layer.hidden, &why);
+        return rc ? hcp_fail(err, rc, "%s: %.900s", key == OPT_FFN ? "--ffn" : "--hidden",
+                             why.text)
+                  : HCP_OK;
+    }
+}
+
 static int add_file(struct ring_options *o, const char *file)
 {
     const char **more =
@@ -223,6 +256,11 @@ static void check(const struct ring_options *o, const struct argp_state *state)
         argp_error(state, "--plan is split already; leave --joint out");
     if (o->channels && strcmp(o->transport, "mpi") == 0)
         argp_error(state, "--channels are NCCL's; --transport mpi has none");
+    if (o->model && (o->layer.hidden || o->layer.ffn || o->given & RING_GIVEN_MLP))
+        argp_error(state, "--model has its own layer; leave --hidden, --ffn and --mlp out");
+    if (!o->layer.hidden != !o->layer.ffn || (o->given & RING_GIVEN_MLP && !o->layer.ffn &&
+                                              !o->model))
+        argp_error(state, "a layer has --hidden and --ffn; give both");
     if (o->plugin && o->provider)
         argp_error(state, "--kernel and --provider both name a kernel; use one");
 }
@@ -277,6 +315,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         check(o, state);
+        return 0;
+    case OPT_MODEL:
+    case OPT_HIDDEN:
+    case OPT_FFN:
+    case OPT_MLP:
+        if (set_layer(key, arg, o, &err))
+            argp_error(state, "%s", err.text);
         return 0;
     case OPT_TILE:
     case OPT_STRIPES:
@@ -334,6 +379,7 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
     out->timeout_s = 30;
     out->verify_rows = -1;
     out->seed = 1;
+    out->layer.layers = out->layer.gated = 1;
     argp_program_version_hook = print_version;
     out->search = argc > 1 && strcmp(argv[1], "search") == 0;
     argv[out->search] = out->search ? search : name; /* what argp calls the program */

@@ -335,6 +335,12 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
         memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
         ranks[r].max_bytes = plan->ranks[r].max_bytes;
         ranks[r].weight_bytes = plan->ranks[r].weight_bytes;
+        if (!o->layer.hidden) /* attention alone is run */
+            continue;
+        ranks[r].linear_before_us = plan->ranks[r].linear_before_us;
+        ranks[r].linear_before_fixed_us = plan->ranks[r].linear_before_fixed_us;
+        ranks[r].linear_after_us = plan->ranks[r].linear_after_us;
+        ranks[r].linear_after_fixed_us = plan->ranks[r].linear_after_fixed_us;
     }
     rc = bind(o, &plan->shape, ranks, plan->n_ranks,
               plan->provider[0] ? plan->provider : NULL, p, err);
@@ -351,7 +357,8 @@ static int has_linear(const hcp_plan *plan)
 }
 
 /* The command line's way of running a plan. What a plan file predicts of another way is no
- * prediction of this one; nor is that of a whole layer of its attention, which is run. */
+ * prediction of this one; nor is that of a whole layer one of its attention, or the other
+ * way round. */
 static int change(const struct ring_options *o, hcp_plan *plan, struct hcp_err *err)
 {
     const hcp_question *q = &o->question;
@@ -371,15 +378,40 @@ static int change(const struct ring_options *o, hcp_plan *plan, struct hcp_err *
                         "its caps: %s",
                         (int)plan->buffers, (int)plan->sub_blocks, why);
     if (before[0] == plan->buffers && before[1] == plan->sub_blocks &&
-        before[2] == plan->barrier && !has_linear(plan))
+        before[2] == plan->barrier && has_linear(plan) == (o->layer.hidden > 0))
         return HCP_OK;
     plan->makespan_ms = plan->interval_lo_ms = plan->interval_hi_ms = NAN;
+    if (has_linear(plan) != (o->layer.hidden > 0))
+        plan->bound_ms = plan->even_ms = plan->drop_ms = plan->gain_over_even = NAN;
     for (size_t r = 0; r < plan->n_ranks; r++)
         plan->ranks[r].predicted_ms = plan->ranks[r].compute_ms = NAN;
     return HCP_OK;
 }
 
-int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
+/* The layer of the command line: that of a model whose heads are the plans'. */
+static int name_layer(struct ring_options *o, const hcp_shape *shape, struct hcp_err *err)
+{
+    struct hcp_layer *layer = &o->layer;
+
+    if (o->model && hcp_layer_find(o->model, layer, err))
+        return err->code;
+    if (!layer->hidden)
+        return HCP_OK;
+    if (o->model && (layer->heads != shape->heads || layer->kv_heads != shape->kv_heads ||
+                     layer->head_dim != shape->head_dim))
+        return hcp_fail(err, HCP_USAGE,
+                        "%s has %d/%d heads x %d, the plan %d/%d x %d; give the model that "
+                        "was planned, or --hidden and --ffn",
+                        o->model, (int)layer->heads, (int)layer->kv_heads,
+                        (int)layer->head_dim, (int)shape->heads, (int)shape->kv_heads,
+                        (int)shape->head_dim);
+    layer->heads = shape->heads;
+    layer->kv_heads = shape->kv_heads;
+    layer->head_dim = shape->head_dim;
+    return hcp_layer_check(layer, err);
+}
+
+int ring_plans_load(struct ring_options *o, struct ring_plans *out,
                     struct hcp_err *err)
 {
     struct ring_plans p = {0};
@@ -391,6 +423,8 @@ int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
         rc = read_file(o->plan_files[i], &p, err);
     if (rc == HCP_OK)
         rc = check_alike(&p, err);
+    if (rc == HCP_OK)
+        rc = name_layer(o, &p.plans[0].shape, err);
     /* A database that is not there yet gets the results. */
     if (rc == HCP_OK && o->n_plan_files && o->search && o->db && !access(o->db, F_OK))
         rc = bind_files(o, &p, err);

@@ -16,7 +16,7 @@
 
 /* ---- options.c ------------------------------------------------------------ */
 
-enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4 };
+enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4, RING_GIVEN_MLP = 8 };
 
 struct ring_options {
     int search; /* the command */
@@ -33,6 +33,8 @@ struct ring_options {
     int64_t verify_rows; /* -1: no verification */
     uint64_t seed;
     int json, any_device, no_store;
+    const char *model; /* its layer is run; NULL: see layer */
+    struct hcp_layer layer; /* hidden 0: attention alone; heads are the plan's */
 };
 /* Exits with HCP_USAGE on a wrong command line. */
 void ring_options_parse(int argc, char **argv, struct ring_options *out);
@@ -48,7 +50,7 @@ struct ring_plans {
     void *workspace;
     size_t workspace_bytes;
 };
-int ring_plans_load(const struct ring_options *o, struct ring_plans *out,
+int ring_plans_load(struct ring_options *o, struct ring_plans *out,
                     struct hcp_err *err);
 void ring_plans_free(struct ring_plans *p);
 /* Whether a split (of a joint plan its queries) keeps within a plan's caps, in tokens and

@@ -78,6 +78,11 @@ static json_t *rank_json(const struct ring_program *p, const struct ring_result 
     set_real(o, "wait_ms", t->wait_ms);
     set_real(o, "transfer_ms", t->transfer_ms);
     set_real(o, "total_ms", t->total_ms);
+    if (p->o.layer.hidden) {
+        set_real(o, "linear_ms", t->linear_ms);
+        set_real(o, "predicted_linear_ms",
+                 planned->linear_before_ms + planned->linear_after_ms);
+    }
     set_real(o, "predicted_compute_ms", in ? planned->compute_ms : 0);
     set_real(o, "predicted_ms", in ? planned->predicted_ms : 0);
     if (in)
@@ -96,11 +101,24 @@ static json_t *rank_json(const struct ring_program *p, const struct ring_result 
     return o;
 }
 
+/* "llama-3-8b", or "hidden 4096, ffn 14336, plain". */
+static const char *layer_name(const struct ring_program *p, char text[64])
+{
+    const struct hcp_layer *l = &p->o.layer;
+
+    if (p->o.model)
+        snprintf(text, 64, "%s", p->o.model);
+    else
+        snprintf(text, 64, "hidden %lld, ffn %lld%s", (long long)l->hidden,
+                 (long long)l->ffn, l->gated ? "" : ", plain");
+    return text;
+}
+
 json_t *ring_result_json(const struct ring_program *p, const struct ring_result *r)
 {
     const hcp_plan *plan = r->plan;
     json_t *o = json_object(), *ranks = json_array(), *tokens = json_array();
-    char fingerprint[20];
+    char fingerprint[20], layer[64];
 
     snprintf(fingerprint, sizeof fingerprint, "%016llx",
              (unsigned long long)plan->fingerprint);
@@ -144,6 +162,8 @@ json_t *ring_result_json(const struct ring_program *p, const struct ring_result 
     json_object_set_new(o, "barrier", json_boolean(r->barrier));
     set_text(o, "provider", r->provider);
     set_text(o, "kernel", r->config);
+    if (p->o.layer.hidden)
+        set_text(o, "layer", layer_name(p, layer));
     json_object_set_new(o, "verified",
                         r->verified ? json_boolean(ring_result_passed(r)) : json_null());
     set_real(o, "max_error", ring_result_error(r));
@@ -164,11 +184,13 @@ static void cell_ms(hcp_table *t, double ms)
 static int print_ranks(const struct ring_program *p, const struct ring_result *r)
 {
     static const char *const columns[] = {
-        "rank",        "device",    "limit",        "tokens",   "compute_ms",
-        "predicted_c", "wait_ms",   "transfer_ms",  "total_ms", "predicted_ms"};
+        "rank",        "device",  "limit",       "tokens",   "compute_ms",
+        "predicted_c", "wait_ms", "transfer_ms", "total_ms", "predicted_ms",
+        "linear_ms",   "predicted_l"};
+    size_t n_columns = sizeof columns / sizeof *columns - (p->o.layer.hidden ? 0 : 2);
     hcp_table *t = hcp_table_new();
 
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+    for (size_t i = 0; i < n_columns; i++) {
         hcp_table_column(t, columns[i], i != 1 && i != 2);
         if (i == 3 && r->plan->joint)
             hcp_table_column(t, "kv_tokens", 1);
@@ -190,6 +212,10 @@ static int print_ranks(const struct ring_program *p, const struct ring_result *r
         cell_ms(t, r->ranks[k].transfer_ms);
         cell_ms(t, r->ranks[k].total_ms);
         cell_ms(t, in ? planned->predicted_ms : 0);
+        if (p->o.layer.hidden) {
+            cell_ms(t, r->ranks[k].linear_ms);
+            cell_ms(t, planned->linear_before_ms + planned->linear_after_ms);
+        }
     }
     return hcp_table_print(t, stdout);
 }

@@ -4,6 +4,7 @@
  *
  *   ring-memory.c  buffers, inputs, kernels, messages: what a pass needs, before it
  *   ring-links.c   transports of the groups of ranks seen so far
+ *   ring-linear.c  the products of a layer around a pass
  *   ring.c         a pass
  */
 #ifndef HCP_RING_INTERNAL_H
@@ -40,7 +41,22 @@ struct ring {
     int ticket;
     int64_t passes;
     int failed;
+    struct ring_linear *linear; /* NULL: attention alone */
 };
+
+/* ring-linear.c: the products of config.layer for this rank's tokens, each checked once;
+ * ring_linear_close() also after a failure. */
+int ring_linear_open(ring *r, struct hcp_err *err);
+void ring_linear_close(ring *r);
+/* Queues those before the pass (0) or after it (1). */
+int ring_linear_run(ring *r, int after, struct hcp_err *err);
+/* Event: the own keys and values are there. */
+void *ring_linear_ready(const ring *r);
+/* Until they are done. */
+int ring_linear_follow(ring *r, int after, struct hcp_err *err);
+/* Of the last pass: both parts, and when the first and the second were done. */
+int ring_linear_times(ring *r, double ms[2], double *ready_ms, double *end_ms,
+                      struct hcp_err *err);
 
 /* Everything local to the rank: no communication. */
 int ring_memory_open(ring *r, struct hcp_err *err);

@@ -322,6 +322,8 @@ int ring_memory_open(ring *r, struct hcp_err *err)
         rc = make_steps(r, n_buffers, err);
     if (rc == HCP_OK)
         rc = make_events(r, err);
+    if (rc == HCP_OK && r->config.layer)
+        rc = ring_linear_open(r, err);
     return rc;
 }
 
@@ -329,6 +331,7 @@ void ring_memory_close(ring *r)
 {
     const hcp_runtime *runtime = r->config.runtime;
 
+    ring_linear_close(r);
     for (size_t i = 0; i < r->n_attentions; i++)
         hcp_attention_destroy(r->attentions[i]);
     hcp_attention_scratch_free(r->scratch);

@@ -41,6 +41,10 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
         rc = hcp_fail(err, HCP_USAGE,
                       "a plan with late KV has no steps that all ranks share; leave "
                       "--barrier out");
+    if (rc == HCP_OK && config->layer && plan->late_kv)
+        rc = hcp_fail(err, HCP_USAGE,
+                      "late KV is received while a rank still makes its own, which this "
+                      "version does not run; leave the layer out");
     if (rc == HCP_OK)
         rc = ring_memory_open(r, err);
     rc = ring_all_ok(config->comm, rc, err);
@@ -97,7 +101,7 @@ static int launches(const ring *r)
 {
     return (int)(3 * r->schedule.n_calls + 4 * r->schedule.n_pieces +
                  r->schedule.n_blank) +
-           4 * r->schedule.m;
+           4 * r->schedule.m + (r->linear ? 16 : 0);
 }
 
 /* Passes are held from the second on: the first loads modules and connects, which waits
@@ -267,6 +271,13 @@ static int record_start(ring *r, struct hcp_err *err)
     return rc ? ring_device_fail(r, rc, "cannot record an event", err) : HCP_OK;
 }
 
+/* What a rank's own keys and values come from, if that is run: what transfers come after. */
+static int make_own(ring *r, void **ready, struct hcp_err *err)
+{
+    *ready = r->linear ? ring_linear_ready(r) : r->start;
+    return r->linear ? ring_linear_run(r, 0, err) : HCP_OK;
+}
+
 static int end_transfers(ring *r, struct hcp_err *err)
 {
     int rc;
@@ -284,19 +295,23 @@ static int pass(ring *r, struct hcp_err *err)
     static const char all[] = "waiting for all ranks to begin a pass";
     int held = may_hold(r), queues = r->transport && hcp_transport_queues(r->transport);
     int rc = held ? hold(r, err) : meet(r, all, err);
+    void *ready = NULL;
 
     if (queues) /* NCCL may wait for the other end in a call that queues */
         waiting(r, "queueing a pass", r->schedule.after);
     if (rc == HCP_OK)
         rc = record_start(r, err);
+    if (rc == HCP_OK)
+        rc = make_own(r, &ready, err);
     if (rc == HCP_OK && r->transport)
-        rc = hcp_transport_begin(r->transport, r->transfers, r->schedule.m, r->start,
-                                 err);
+        rc = hcp_transport_begin(r->transport, r->transfers, r->schedule.m, ready, err);
     for (int32_t k = 0; rc == HCP_OK && k < r->schedule.m; k++) {
         rc = run_step(r, k, err);
         if (rc == HCP_OK && r->transport)
             rc = hcp_transport_done(r->transport, k, r->stream, err);
     }
+    if (rc == HCP_OK && r->linear)
+        rc = ring_linear_run(r, 1, err);
     if (queues)
         not_waiting(r);
     if (rc == HCP_OK && held)
@@ -305,6 +320,8 @@ static int pass(ring *r, struct hcp_err *err)
         let_go(r);
     if (rc == HCP_OK)
         rc = follow(r, 0, r->schedule.m, err);
+    if (rc == HCP_OK && r->linear)
+        rc = ring_linear_follow(r, 1, err);
     return rc ? rc : end_transfers(r, err);
 }
 
@@ -324,10 +341,17 @@ static int pass_by_steps(ring *r, double *transfer_ms, struct hcp_err *err)
 {
     int32_t m = r->schedule.m;
     int rc = meet(r, "waiting for all ranks to begin a pass", err);
+    void *ready = NULL;
 
     *transfer_ms = 0;
     if (rc == HCP_OK)
         rc = record_start(r, err);
+    if (rc == HCP_OK)
+        rc = make_own(r, &ready, err);
+    if (rc == HCP_OK && r->linear)
+        rc = ring_linear_follow(r, 0, err);
+    if (rc == HCP_OK && r->linear)
+        rc = meet(r, "waiting for all ranks to make their keys and values", err);
     for (int32_t k = 0; rc == HCP_OK && k < m; k++) {
         struct hcp_transfer pair[2] = {r->transfers[k], {.slot = 0}};
         double sent, received;
@@ -340,7 +364,7 @@ static int pass_by_steps(ring *r, double *transfer_ms, struct hcp_err *err)
             pair[1] = r->transfers[k + 1];
             pair[1].send = 0;
         }
-        rc = hcp_transport_begin(r->transport, pair, 2, r->start, err);
+        rc = hcp_transport_begin(r->transport, pair, 2, ready, err);
         if (rc == HCP_OK)
             rc = hcp_transport_precede(r->transport, r->stream, err);
         for (size_t i = 0; rc == HCP_OK && i < r->schedule.steps[k].n_pieces; i++)
@@ -366,7 +390,11 @@ static int pass_by_steps(ring *r, double *transfer_ms, struct hcp_err *err)
             *transfer_ms += fmax(sent, received);
         }
     }
-    return rc;
+    if (rc == HCP_OK && r->linear)
+        rc = meet(r, "waiting for all ranks to end the last step", err);
+    if (rc == HCP_OK && r->linear)
+        rc = ring_linear_run(r, 1, err);
+    return rc == HCP_OK && r->linear ? ring_linear_follow(r, 1, err) : rc;
 }
 
 /* ---- times ---- */
@@ -418,8 +446,13 @@ static int read_times(ring *r, struct ring_times *out, double (*step_ms)[4],
                       struct hcp_err *err)
 {
     const hcp_runtime *runtime = r->config.runtime;
+    double linear[2] = {0, 0}, ready = 0, end = 0;
     int rc = HCP_RC_OK;
 
+    if (r->linear && ring_linear_times(r, linear, &ready, &end, err))
+        return err->code;
+    out->linear_ms = out->compute_ms = linear[0] + linear[1];
+    out->total_ms = end;
     for (int32_t k = 0; k < r->schedule.m; k++) {
         const struct ring_step *step = &r->schedule.steps[k];
         double busy = 0, first = NAN, last = NAN;
@@ -444,7 +477,7 @@ static int read_times(ring *r, struct ring_times *out, double (*step_ms)[4],
 
             if (step->receive && !r->config.barrier)
                 hcp_transport_times(r->transport, k, &t);
-            step_ms[k][0] = k == 0 ? 0 : t.receive_to_ms;
+            step_ms[k][0] = k == 0 ? ready : ready + t.receive_to_ms;
             step_ms[k][1] = first;
             step_ms[k][2] = busy;
             step_ms[k][3] = last;

@@ -8,6 +8,7 @@
 #ifndef HCP_RING_H
 #define HCP_RING_H
 #include <mpi.h>
+#include "db/layer.h"
 #include "executor/comm.h"
 #include "executor/schedule.h"
 #include "kernels/registry.h"
@@ -39,6 +40,8 @@ struct ring_config {
     int32_t buffers; /* KV blocks beside its own that a rank can hold, >= 1; the plan's 0
                         (no limit) is one for each step */
     uint64_t seed; /* of the inputs: Q from seed + 1, K + 2, V + 3 */
+    const struct hcp_layer *layer; /* whose products a pass has around it; NULL: none */
+    int32_t sms; /* that they are chosen for; 0: those the device shows */
 };
 
 /* What one rank measured in one pass, in ms. Times count from the pass's start on this
@@ -48,6 +51,7 @@ struct ring_times {
     double compute_ms;  /* kernels and merging */
     double wait_ms;     /* total - compute: blocks that were not there yet, gaps */
     double transfer_ms; /* time during which it received or sent */
+    double linear_ms;   /* the layer's products, part of compute_ms */
 };
 
 /* Allocates, plans every call, fills Q, K and V (values depend on the seed and the

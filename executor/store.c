@@ -144,8 +144,8 @@ int ring_store(const struct ring_program *p, const struct ring_result *results, 
     const char *path;
     int rc;
 
-    if (p->o.no_store || (p->o.n_plan_files && !p->o.db))
-        return HCP_OK;
+    if (p->o.no_store || (p->o.n_plan_files && !p->o.db) || p->o.layer.hidden)
+        return HCP_OK; /* rows are of attention */
     path = hcp_cli_db(p->o.db, err);
     rc = path ? hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &db, err) : err->code;
     if (rc == HCP_OK)

@@ -29,13 +29,15 @@ if command -v mpirun >/dev/null; then
         hcp-ring search "$@" --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json --json >>json
+        hcp-ring "$@" --hidden 64 --ffn 128
+        hcp-ring "$@" --hidden 64 --ffn 128 --json >>json
     ) >"$tmp/tables" 2>"$tmp/complained"
     grep -E '^(RANK|STRATEGY) ' "$tmp/tables" | tr 'A-Z ' 'a-z\n' | grep . |
         sort -u >"$tmp/columns"
     sed -n '/^\.Sh OUTPUT/,/^\.Sh JSON/s/^\.It //p' "$page" |
         sed 's/ , /\n/g' >"$tmp/items"
     grep -v -x -F -f "$tmp/items" "$tmp/columns" >"$tmp/bad"
-    test "$(wc -l <"$tmp/columns")" -ge 18 ||
+    test "$(wc -l <"$tmp/columns")" -ge 20 ||
         cat "$tmp/complained" "$tmp/columns" >>"$tmp/bad"
     check "every column is described" "$tmp/bad"
     sed -n '/^\.Sh JSON/,/^\.Sh VERIF/p' "$page" | grep '^\.\(It \)\{0,1\}Cm' |

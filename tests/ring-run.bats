@@ -254,6 +254,58 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     [ "$(results | sed 's/.*"tokens":\[[0-9]*,\([0-9]*\)\].*/\1/' | sort -n | tail -n 1)" -eq 256 ]
 }
 
+@test "whole layers: products around the ring, as planned, checked, in every way of running" {
+    hcp-plan split --db m.db --ranks "2*$cpu" --seq-len 1K --layout zigzag --mask causal \
+        --linear-us 0.5+40:2 --json "${shape[@]}" >layer.json
+    layer=(--hidden 96 --ffn 160)
+    for way in "" "--sub-blocks 3" --barrier; do
+        # shellcheck disable=SC2086 # options
+        run --separate-stderr ring 2 --json --plan layer.json "${layer[@]}" $way --verify --db none.db
+        echo "$stderr"
+        [ "$status" -eq 0 ]
+        line=$output
+        [[ "$line" == *'"layer":"hidden 96, ffn 160",'*'"verified":true,'* ]]
+        for rank in 0 1; do
+            one=$(of_rank $rank)
+            linear=$(value linear_ms "$one") ready=$(value ready_ms "$one")
+            # Steps begin after what makes the rank's own keys and values, and the pass
+            # ends after what follows the last one.
+            last=$(grep -o '"fin_ms":[^}]*' <<<"$one" | tail -n 1 | cut -d: -f2)
+            holds 'l > 0 && c > l && r > 0 && t > f' l="$linear" c="$(value compute_ms "$one")" \
+                r="$ready" t="$(value total_ms "$one")" f="$last"
+            holds 'p == 0.04 + 0.0025 * n' p="$(value predicted_linear_ms "$one")" \
+                n="$(value tokens "$one")"
+        done
+    done
+    [ ! -e none.db ] # rows are of attention
+    # What is predicted of whole layers is no prediction of attention, and the other way.
+    run --separate-stderr ring 2 --json --plan layer.json "${layer[@]}"
+    [ "$(value predicted_ms "$output")" != null ]
+    [ "$(value bound_ms "$output")" != null ]
+    run --separate-stderr ring 2 --json --plan layer.json
+    [[ "$output" == *'"predicted_ms":null,'*'"bound_ms":null,'* && "$output" != *linear_ms* ]]
+    plan m.db plain.json "3*$cpu" causal zigzag 400,0,112 "${shape[@]}"
+    run --separate-stderr ring 3 --json --plan plain.json "${layer[@]}" --mlp plain
+    [[ "$output" == *'"predicted_ms":null,'*'"layer":"hidden 96, ffn 160, plain",'* ]]
+    line=$output
+    holds 'none == 0 && some > 0' none="$(value linear_ms "$(of_rank 1)")" \
+        some="$(value linear_ms "$(of_rank 2)")" # no tokens, no products
+    run --separate-stderr ring 2 --plan layer.json "${layer[@]}"
+    [[ "${lines[0]}" == *"LINEAR_MS PREDICTED_L" ]]
+    # A model's heads must be the plan's.
+    run --separate-stderr ring 2 --plan layer.json --model llama-3-8b
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"llama-3-8b has 32/8 heads x 128, the plan 2/1 x 32"* ]]
+    run ring 2 --plan layer.json --hidden 96
+    [ "$status" -eq 2 ]
+    run ring 2 --plan layer.json --model llama-3-8b --ffn 5
+    [ "$status" -eq 2 ]
+    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 \
+        --json --plan layer.json "${layer[@]}" --db m.db
+    [ "$status" -eq 0 ]
+    [ "$(results | grep -c '"predicted_linear_ms"')" -gt 2 ]
+}
+
 @test "search of a plan file without models, in text" {
     plan m.db plan.json "2*$cpu" causal contiguous 400,112 "${shape[@]}"
     run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 --plan plan.json --verify
