@@ -93,12 +93,6 @@ const struct hcp_rule hcp_audit_row_rules[] = {
      "idle clocks, %.5g ms sustained: it began cold, or beside something else', "
      "c.boosted_ms, a.time_ms), c.boosted_ms / a.hi, NULL, a.id "
      "FROM acell a JOIN cell c ON c.id = a.id WHERE c.boosted_ms > 1.05 * a.hi"},
-    {"suspicious", "link-mixed", HCP_ABOUT_PAIR, HCP_MEND_NONE,
-     "SELECT 1, a.key, '', 0, 0, printf('%d rows within a host and %d between hosts: "
-     "alpha, beta and the curve are fitted to both and of neither; keep the two in "
-     "databases of their own', sum(l.same_host), sum(1 - l.same_host)), 0, NULL, NULL "
-     "FROM alink a JOIN link l ON l.id = a.id WHERE l.same_host IS NOT NULL GROUP BY "
-     "a.key HAVING min(l.same_host) < max(l.same_host)"},
     {"suspicious", "faster-beside", HCP_ABOUT_BESIDE, HCP_MEND_BESIDE,
      "SELECT 1, key, mask, q_len, kv_len, iif(beside_ms < 0.95 * alone_ms, "
      "printf('the block took %.5g ms alone and %.5g ms beside a transfer', alone_ms, "

@@ -43,6 +43,9 @@ const char *hcp_cli_db(const char *given, struct hcp_err *err)
                 return NULL;
             }
             fits = put(path, sizeof path, &n, host);
+        } else if (strlen(pattern) < sizeof path && access(pattern, F_OK) == 0) {
+            /* As messages name it, where %% has become one. */
+            return strcpy(path, pattern);
         } else {
             hcp_fail(err, HCP_USAGE,
                      "database '%s': '%%%.1s' is not known; %%h is the host name, %%%% a "

@@ -183,6 +183,8 @@ struct rows {
 struct search {
     const struct hcp_key *key;
     const char *peer_device, *peer_limit, *transport;
+    enum hcp_hosts hosts;
+    int found[3];           /* own rows by HCP_HOSTS_ */
     struct rows own, peers; /* a row may be both */
     struct hcp_err *err;
 };
@@ -207,14 +209,18 @@ static int keep(struct rows *to, const struct hcp_interference_row *row,
 static int collect(const struct hcp_interference_row *row, void *ctx)
 {
     struct search *s = ctx;
+    enum hcp_hosts hosts = hcp_hosts_of(row->from.host, row->host_b);
+    int other = hosts != HCP_HOSTS_ANY && s->hosts != HCP_HOSTS_ANY && hosts != s->hosts;
     struct hcp_key key = row->key;
     int rc = HCP_OK;
 
-    if (row->channels > 0 || !is(s->transport, row->transport))
+    if (row->channels > 0 || !is(s->transport, row->transport) || other)
         return HCP_OK;
     if (hcp_key_equal(&key, s->key) && is(s->peer_device, row->device_b) &&
-        is(s->peer_limit, row->limit_b))
+        is(s->peer_limit, row->limit_b)) {
         rc = keep(&s->own, row, s->err);
+        s->found[hosts]++;
+    }
     /* The same seen from there. */
     strcpy(key.device, s->key->device);
     strcpy(key.limit, s->key->limit);
@@ -227,7 +233,8 @@ static int collect(const struct hcp_interference_row *row, void *ctx)
 
 int hcp_db_interference_of(hcp_db *db, const struct hcp_key *key, const char *peer_device,
                            const char *peer_limit, const char *transport,
-                           struct hcp_interference *out, struct hcp_err *err)
+                           enum hcp_hosts hosts, struct hcp_interference *out,
+                           struct hcp_err *err)
 {
     const struct hcp_filter filter = {
         .device = key->device, .limit = key->limit, .limit_set = 1};
@@ -235,9 +242,18 @@ int hcp_db_interference_of(hcp_db *db, const struct hcp_key *key, const char *pe
                        .peer_device = peer_device,
                        .peer_limit = peer_limit,
                        .transport = transport,
+                       .hosts = hosts,
                        .err = err};
     int rc = hcp_db_each_interference(db, &filter, collect, &s, err);
 
+    if (!rc && s.found[HCP_HOSTS_WITHIN] && s.found[HCP_HOSTS_BETWEEN])
+        rc = hcp_fail(
+            err, HCP_USAGE,
+            "%s%s%s in '%s' was measured beside transfers within a host (%d rows) "
+            "and between hosts (%d); say which they are: %s:within or %s:between",
+            key->device, *key->limit ? "@" : "", key->limit, db->path,
+            s.found[HCP_HOSTS_WITHIN], s.found[HCP_HOSTS_BETWEEN],
+            transport ? transport : "nccl", transport ? transport : "nccl");
     if (!rc)
         rc = hcp_interference_fit(s.own.rows, s.own.n, s.peers.rows, s.peers.n, out, err);
     if (rc == HCP_NO_ANSWER)

@@ -113,8 +113,31 @@ int hcp_link_fit(const int64_t *bytes, const double *time_ms, size_t n,
     return rc;
 }
 
+const char *hcp_hosts_name(enum hcp_hosts hosts)
+{
+    return hosts == HCP_HOSTS_WITHIN    ? "within"
+           : hosts == HCP_HOSTS_BETWEEN ? "between"
+                                        : "";
+}
+
+enum hcp_hosts hcp_hosts_of(const char *a, const char *b)
+{
+    return !*a || !*b     ? HCP_HOSTS_ANY
+           : strcmp(a, b) ? HCP_HOSTS_BETWEEN
+                          : HCP_HOSTS_WITHIN;
+}
+
+enum hcp_hosts hcp_link_hosts(const struct hcp_link_row *row)
+{
+    return row->same_host < 0 ? hcp_hosts_of(row->from.host, row->host_b)
+           : row->same_host   ? HCP_HOSTS_WITHIN
+                              : HCP_HOSTS_BETWEEN;
+}
+
 struct rows {
     const char *transport, *device[2], *limit[2];
+    enum hcp_hosts hosts;
+    int found[3]; /* by HCP_HOSTS_ */
     int64_t *bytes;
     double *ms;
     size_t n;
@@ -132,11 +155,15 @@ static int is_pair(const struct rows *r, const struct hcp_link_row *row, int fir
 static int collect(const struct hcp_link_row *row, void *ctx)
 {
     struct rows *r = ctx;
+    enum hcp_hosts hosts = hcp_link_hosts(row);
     int64_t *bytes;
     double *ms;
 
     if (strcmp(row->transport, r->transport) || row->channels != -1 ||
         !(is_pair(r, row, 0) || is_pair(r, row, 1)))
+        return HCP_OK;
+    r->found[hosts]++;
+    if (r->hosts != HCP_HOSTS_ANY && hosts != HCP_HOSTS_ANY && r->hosts != hosts)
         return HCP_OK;
     bytes = realloc(r->bytes, (r->n + 1) * sizeof *bytes);
     if (bytes)
@@ -151,14 +178,33 @@ static int collect(const struct hcp_link_row *row, void *ctx)
     return HCP_OK;
 }
 
+/* "DEVICE@LIMIT,DEVICE@LIMIT by TRANSPORT" */
+static void name(const struct rows *r, char text[256])
+{
+    snprintf(text, 256, "%s%s%s,%s%s%s by %s", r->device[0], *r->limit[0] ? "@" : "",
+             r->limit[0], r->device[1], *r->limit[1] ? "@" : "", r->limit[1],
+             r->transport);
+}
+
 /* The pair's rows, into r. */
 static int rows_of(hcp_db *db, struct rows *r, struct hcp_err *err)
 {
     const struct hcp_filter filter = {
         .device = r->device[0], .limit = r->limit[0], .limit_set = 1};
+    int rc;
+    char ends[256];
 
     r->err = err;
-    return hcp_db_each_link(db, &filter, collect, r, err);
+    rc = hcp_db_each_link(db, &filter, collect, r, err);
+    if (rc || r->hosts != HCP_HOSTS_ANY || !r->found[HCP_HOSTS_WITHIN] ||
+        !r->found[HCP_HOSTS_BETWEEN])
+        return rc;
+    name(r, ends);
+    return hcp_fail(err, HCP_USAGE,
+                    "link %s in '%s' was measured within a host (%d rows) and between "
+                    "hosts (%d); say which it is: %s:within or %s:between",
+                    ends, db->path, r->found[HCP_HOSTS_WITHIN],
+                    r->found[HCP_HOSTS_BETWEEN], r->transport, r->transport);
 }
 
 /* What to do where there is no answer. */
@@ -167,22 +213,27 @@ static int no_link(const hcp_db *db, const struct rows *r, int rc,
 {
     char ends[256];
 
-    snprintf(ends, sizeof ends, "%s%s%s,%s%s%s", r->device[0], *r->limit[0] ? "@" : "",
-             r->limit[0], r->device[1], *r->limit[1] ? "@" : "", r->limit[1]);
+    name(r, ends);
     return hcp_fail(err, rc,
-                    "link %s by %s %s%s in '%s'; where these devices are, measure it "
-                    "with 'hcp-profile link --db %s --limits %s/%s --transport %s'",
-                    ends, r->transport, r->n ? "has no fit: " : "was never measured",
-                    r->n ? why->text : "", db->path, db->path,
-                    *r->limit[0] ? r->limit[0] : "none",
+                    "link %s%s %s%s in '%s'; where these devices are, measure it with "
+                    "'%shcp-profile link --db %s --limits %s/%s --transport %s'",
+                    ends,
+                    r->hosts == HCP_HOSTS_WITHIN    ? " within a host"
+                    : r->hosts == HCP_HOSTS_BETWEEN ? " between hosts"
+                                                    : "",
+                    r->n ? "has no fit: " : "was never measured", r->n ? why->text : "",
+                    db->path,
+                    r->hosts == HCP_HOSTS_BETWEEN ? "mpirun -np 2 --host A,B " : "",
+                    db->path, *r->limit[0] ? r->limit[0] : "none",
                     *r->limit[1] ? r->limit[1] : "none", r->transport);
 }
 
-int hcp_db_link_of(hcp_db *db, const char *transport, const char *device_a,
-                   const char *limit_a, const char *device_b, const char *limit_b,
-                   struct hcp_link_fit *out, struct hcp_err *err)
+int hcp_db_link_of(hcp_db *db, const char *transport, enum hcp_hosts hosts,
+                   const char *device_a, const char *limit_a, const char *device_b,
+                   const char *limit_b, struct hcp_link_fit *out, struct hcp_err *err)
 {
     struct rows r = {.transport = transport,
+                     .hosts = hosts,
                      .device = {device_a, device_b},
                      .limit = {limit_a, limit_b}};
     struct hcp_err why = {0};
@@ -211,11 +262,13 @@ static size_t near_rows(int64_t *bytes, double *ms, size_t n, double about)
     return kept;
 }
 
-int hcp_db_link_near(hcp_db *db, const char *transport, const char *device_a,
-                     const char *limit_a, const char *device_b, const char *limit_b,
-                     double bytes, struct hcp_link_fit *out, struct hcp_err *err)
+int hcp_db_link_near(hcp_db *db, const char *transport, enum hcp_hosts hosts,
+                     const char *device_a, const char *limit_a, const char *device_b,
+                     const char *limit_b, double bytes, struct hcp_link_fit *out,
+                     struct hcp_err *err)
 {
     struct rows r = {.transport = transport,
+                     .hosts = hosts,
                      .device = {device_a, device_b},
                      .limit = {limit_a, limit_b}};
     struct hcp_err why = {0}, few;
@@ -236,11 +289,13 @@ int hcp_db_link_near(hcp_db *db, const char *transport, const char *device_a,
     return rc;
 }
 
-int hcp_db_link_curve_of(hcp_db *db, const char *transport, const char *device_a,
-                         const char *limit_a, const char *device_b, const char *limit_b,
-                         struct hcp_link_curve *out, struct hcp_err *err)
+int hcp_db_link_curve_of(hcp_db *db, const char *transport, enum hcp_hosts hosts,
+                         const char *device_a, const char *limit_a, const char *device_b,
+                         const char *limit_b, struct hcp_link_curve *out,
+                         struct hcp_err *err)
 {
     struct rows r = {.transport = transport,
+                     .hosts = hosts,
                      .device = {device_a, device_b},
                      .limit = {limit_a, limit_b}};
     struct hcp_err why = {0};

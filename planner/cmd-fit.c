@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 #include "db/cli.h"
+#include "fit/decode.h"
 #include "fit/fit.h"
 #include "planner/commands.h"
-#include "planner/fit-batch.h"
 
 struct args {
     const char *db;

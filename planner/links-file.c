@@ -181,9 +181,32 @@ static int read_file(struct reading *r, struct hcp_err *err)
 
 /* ---- measured ---- */
 
+int links_transport(const char *word, const char **transport, enum hcp_hosts *hosts)
+{
+    static const char *const names[] = {"nccl", "mpi"};
+    enum hcp_hosts which = HCP_HOSTS_ANY;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i]);
+
+        if (strncmp(word, names[i], n) != 0 || (word[n] && word[n] != ':'))
+            continue;
+        for (int h = HCP_HOSTS_WITHIN; word[n] && h <= HCP_HOSTS_BETWEEN; h++)
+            if (strcmp(word + n + 1, hcp_hosts_name((enum hcp_hosts)h)) == 0)
+                which = (enum hcp_hosts)h;
+        if (word[n] && which == HCP_HOSTS_ANY)
+            return 0;
+        *transport = names[i];
+        *hosts = which;
+        return 1;
+    }
+    return 0;
+}
+
 struct measured {
     hcp_db *db;
     const char *transport;
+    enum hcp_hosts hosts;
     const hcp_shape *shape;
     const char *provider;
     double bytes;
@@ -200,8 +223,8 @@ static int measured_pair(const struct measured *m, const hcp_rank *a, const hcp_
                           .heads = m->shape->heads,
                           .kv_heads = m->shape->kv_heads,
                           .head_dim = m->shape->head_dim};
-    int rc = hcp_db_link_near(m->db, m->transport, a->device, a->limit, b->device,
-                              b->limit, m->bytes, &fit, err);
+    int rc = hcp_db_link_near(m->db, m->transport, m->hosts, a->device, a->limit,
+                              b->device, b->limit, m->bytes, &fit, err);
 
     if (rc)
         return rc;
@@ -212,8 +235,8 @@ static int measured_pair(const struct measured *m, const hcp_rank *a, const hcp_
     snprintf(key.provider, sizeof key.provider, "%s", m->provider);
     snprintf(key.dtype, sizeof key.dtype, "%s", m->shape->dtype);
     strcpy(key.phase, "prefill");
-    rc = hcp_db_interference_of(m->db, &key, a->device, a->limit, m->transport, &beside,
-                                err);
+    rc = hcp_db_interference_of(m->db, &key, a->device, a->limit, m->transport, m->hosts,
+                                &beside, err);
     if (rc == HCP_NO_ANSWER) {
         *err = (struct hcp_err){0};
         return HCP_OK;
@@ -269,7 +292,10 @@ static int read_links(struct reading *r, const struct plan_args *args,
                       const hcp_shape *shape, const hcp_rank *ranks, int64_t seq_len,
                       int32_t pieces, const char *provider, struct hcp_err *err)
 {
-    struct measured m = {.transport = args->links, .shape = shape, .provider = provider};
+    struct measured m = {.transport = args->links,
+                         .hosts = args->links_hosts,
+                         .shape = shape,
+                         .provider = provider};
     const char *path;
     int rc;
 

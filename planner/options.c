@@ -61,7 +61,7 @@ static const struct argp_option ring_options[] = {
      "KV blocks a rank can hold beside its own (2; 0: no limit)", 2},
     {"sub-blocks", OPT_SUB_BLOCKS, "N", 0,
      "Pieces in which a KV block is sent and computed (1)", 2},
-    {"link", OPT_LINK, "TRANSPORT", 0,
+    {"link", OPT_LINK, "TRANSPORT[:HOSTS]", 0,
      "Start-up time and speed measured by 'hcp-profile link' over nccl or mpi: those of "
      "the slowest pair of neighbours",
      2},
@@ -69,7 +69,7 @@ static const struct argp_option ring_options[] = {
     {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)",
      2},
     {"links", OPT_LINKS, "FILE|TRANSPORT", 0,
-     "A link for each pair of ranks: from a text file, or measured over nccl or mpi", 2},
+     "A link for each pair of ranks: from a text file, or measured as with --link", 2},
     {"reorder", OPT_REORDER, NULL, 0, "Choose the order of the ranks in the ring, too",
      2},
     {"fix-order", OPT_FIX_ORDER, NULL, 0,
@@ -305,12 +305,13 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         args->given |= PLAN_GIVEN_BARRIER;
         return 0;
     case OPT_LINK:
-        if (strcmp(arg, "nccl") != 0 && strcmp(arg, "mpi") != 0)
-            argp_error(state, "--link '%s' is not known; expected nccl or mpi", arg);
-        args->link = arg;
+        if (!links_transport(arg, &args->link, &args->link_hosts))
+            argp_error(state, "--link '%s' is not known; expected nccl or mpi, or one of "
+                              "them with :within or :between", arg);
         return 0;
     case OPT_LINKS:
-        args->links = arg;
+        if (!links_transport(arg, &args->links, &args->links_hosts))
+            args->links = arg; /* a file */
         args->given |= PLAN_GIVEN_ORDER;
         return 0;
     case OPT_LATE_KV:

@@ -29,6 +29,7 @@ struct plan_args {
     const char *tokens; /* split: --tokens, NULL none */
     const char *kv_tokens; /* split: --kv-tokens, NULL none */
     const char *links;  /* file or transport with a link for each pair; NULL none */
+    enum hcp_hosts link_hosts, links_hosts; /* whose times those are, or any */
     const char *linear; /* --linear-us, NULL none */
     const char *memory, *weights; /* NULL none */
     struct layer_args layer;
@@ -97,6 +98,9 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
  * session takes over on success; args->link sets its link. */
 int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct session *s,
                       struct hcp_err *err);
+/* links-file.c: "nccl" or "mpi", with ":within" or ":between" or neither, into its parts
+ * (*transport is static); 0 for anything else, which leaves both as they are. */
+int links_transport(const char *word, const char **transport, enum hcp_hosts *hosts);
 /* links-file.c: --links into the session and the question. */
 int session_links(const struct plan_args *args, const hcp_shape *shape,
                   const hcp_rank *ranks, size_t n, const char *provider, hcp_question *q,

@@ -174,26 +174,83 @@ static int same_end(const hcp_rank *a, const hcp_rank *b)
     return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0;
 }
 
-/* Whether the neighbours r and r + 1 are a pair that has come before. */
-static int pair_seen(const hcp_rank *ranks, size_t n, size_t r)
-{
-    const hcp_rank *a = &ranks[r], *b = &ranks[(r + 1) % n];
+/* Pairs of ranks `step` apart; where ranks stand on nodes, those of one node or of two.
+ */
+struct pairs {
+    const hcp_rank *ranks;
+    size_t n, step;
+    int32_t node_ranks; /* 0: no nodes */
+    enum hcp_hosts hosts;
+};
 
-    for (size_t i = 0; i < r; i++)
-        if ((same_end(&ranks[i], a) && same_end(&ranks[i + 1], b)) ||
-            (same_end(&ranks[i], b) && same_end(&ranks[i + 1], a)))
+static int is_pair(const struct pairs *p, size_t r)
+{
+    size_t next = (r + p->step) % p->n;
+
+    return p->node_ranks == 0 ||
+           (r / (size_t)p->node_ranks == next / (size_t)p->node_ranks) ==
+               (p->hosts == HCP_HOSTS_WITHIN);
+}
+
+/* Whether that of rank r is one that has come before. */
+static int pair_seen(const struct pairs *p, size_t r)
+{
+    const hcp_rank *a = &p->ranks[r], *b = &p->ranks[(r + p->step) % p->n];
+
+    for (size_t i = 0; i < r; i++) {
+        const hcp_rank *c = &p->ranks[i], *d = &p->ranks[(i + p->step) % p->n];
+
+        if (is_pair(p, i) &&
+            ((same_end(c, a) && same_end(d, b)) || (same_end(c, b) && same_end(d, a))))
             return 1;
+    }
     return 0;
 }
 
+/* The line of the pair that takes longest to pass `bytes` on, if that is longer than
+ * *longest us. */
+static int slowest_link(hcp_db *db, const char *transport, const struct pairs *p,
+                        double bytes, double *longest, struct hcp_link_fit *out,
+                        struct hcp_err *err)
+{
+    for (size_t r = 0; p->n > 1 && r < p->n; r++) {
+        const hcp_rank *a = &p->ranks[r], *b = &p->ranks[(r + p->step) % p->n];
+        struct hcp_link_fit fit;
+        double us;
+
+        if (!is_pair(p, r) || pair_seen(p, r))
+            continue;
+        if (hcp_db_link_near(db, transport, p->hosts, a->device, a->limit, b->device,
+                             b->limit, bytes, &fit, err))
+            return err->code;
+        us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
+        if (us <= *longest)
+            continue;
+        *longest = us;
+        *out = fit;
+    }
+    return HCP_OK;
+}
+
+/* Where a link's numbers go. */
+struct link_into_plan {
+    double *alpha_us, *gbps, *node_alpha_us, *node_gbps;
+};
+
 /* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
  * to pass an even share's KV on, in pieces, from the sizes about such a piece; what the
- * command line gave stays. */
+ * command line gave stays. Where ranks stand on nodes, that of neighbours on one, and the
+ * same between nodes, neighbours and ranks in the same place of two. */
 static int measured_link(const struct plan_args *args, const hcp_shape *shape,
                          const hcp_rank *ranks, size_t n, int64_t seq_len, int32_t pieces,
-                         double *alpha_us, double *gbps, struct hcp_err *err)
+                         int32_t node_ranks, const struct link_into_plan *out,
+                         struct hcp_err *err)
 {
     double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
+    int nodes = node_ranks > 0 && (size_t)node_ranks < n;
+    struct pairs p = {ranks, n, 1, nodes ? node_ranks : 0,
+                      nodes ? HCP_HOSTS_WITHIN : args->link_hosts};
+    struct hcp_link_fit fit;
     double longest = -1;
     const char *path = hcp_cli_db(args->db, err);
     hcp_db *db;
@@ -201,25 +258,26 @@ static int measured_link(const struct plan_args *args, const hcp_shape *shape,
 
     if (rc)
         return rc;
-    for (size_t r = 0; rc == HCP_OK && n > 1 && r < n; r++) {
-        const hcp_rank *a = &ranks[r], *b = &ranks[(r + 1) % n];
-        struct hcp_link_fit fit;
-        double us;
-
-        if (pair_seen(ranks, n, r))
-            continue;
-        rc = hcp_db_link_near(db, args->link, a->device, a->limit, b->device, b->limit,
-                              bytes, &fit, err);
-        if (rc)
-            break;
-        us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
-        if (us <= longest)
-            continue;
-        longest = us;
+    rc = slowest_link(db, args->link, &p, bytes, &longest, &fit, err);
+    if (rc == HCP_OK && longest >= 0) {
         if (!(args->given & PLAN_GIVEN_ALPHA))
-            *alpha_us = fit.alpha_us;
+            *out->alpha_us = fit.alpha_us;
         if (!(args->given & PLAN_GIVEN_GBPS))
-            *gbps = fit.gbps;
+            *out->gbps = fit.gbps;
+    }
+    /* Between nodes: as the command line says, or measured. */
+    if (nodes && *out->node_alpha_us == 0 && *out->node_gbps == 0) {
+        p.hosts = HCP_HOSTS_BETWEEN;
+        longest = -1;
+        if (rc == HCP_OK)
+            rc = slowest_link(db, args->link, &p, bytes, &longest, &fit, err);
+        p.step = (size_t)node_ranks;
+        if (rc == HCP_OK)
+            rc = slowest_link(db, args->link, &p, bytes, &longest, &fit, err);
+        if (rc == HCP_OK && longest >= 0) {
+            *out->node_alpha_us = fit.alpha_us;
+            *out->node_gbps = fit.gbps;
+        }
     }
     hcp_db_close(db);
     return rc;
@@ -227,7 +285,8 @@ static int measured_link(const struct plan_args *args, const hcp_shape *shape,
 
 /* Linear work of the layer that the command line names; a known model's heads are those
  * of the question. */
-static int open_layer(struct plan_args *args, struct hcp_layer *layer, struct hcp_err *err)
+static int open_layer(struct plan_args *args, struct hcp_layer *layer,
+                      struct hcp_err *err)
 {
     int rc = layer_measured_shape(&args->layer, &args->shape, layer, err);
 
@@ -317,8 +376,11 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
         rc = load_layer(args, &layer, &shape, ranks, n, s, err);
     if (rc == HCP_OK && args->link)
         rc = measured_link(args, &shape, ranks, n, args->question.seq_len,
-                           args->question.sub_blocks, &args->question.link_alpha_us,
-                           &args->question.link_gbps, err);
+                           args->question.sub_blocks, args->question.node_ranks,
+                           &(struct link_into_plan){
+                               &args->question.link_alpha_us, &args->question.link_gbps,
+                               &args->question.node_alpha_us, &args->question.node_gbps},
+                           err);
     if (rc == HCP_OK && args->links)
         rc = session_links(args, &shape, ranks, n, hcp_ring_provider(s->ring),
                            &args->question, s, err);
@@ -355,8 +417,12 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
     }
     rc = bind(args, &plan->shape, ranks, plan->n_ranks, provider, s, err);
     if (rc == HCP_OK && args->link)
-        rc = measured_link(args, &plan->shape, ranks, plan->n_ranks, plan->seq_len,
-                           plan->sub_blocks, &plan->link_alpha_us, &plan->link_gbps, err);
+        rc = measured_link(
+            args, &plan->shape, ranks, plan->n_ranks, plan->seq_len, plan->sub_blocks,
+            plan->node_ranks,
+            &(struct link_into_plan){&plan->link_alpha_us, &plan->link_gbps,
+                                     &plan->node_alpha_us, &plan->node_gbps},
+            err);
     free(ranks);
     if (rc == HCP_OK)
         s->plan = *plan;

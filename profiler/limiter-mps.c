@@ -185,6 +185,29 @@ int hcp_mps_client_env(const char *pipe_dir, const char *log_dir, int percent,
     return HCP_OK;
 }
 
+int hcp_mps_terminate_client(const char *pipe_dir, const char *log_dir, pid_t client)
+{
+    enum { PATIENCE_S = 5 };
+    char control[1024], servers[512], output[256], command[64], *rest;
+    struct hcp_err ignored;
+    int rc = HCP_FAILED;
+    if (hcp_mps_find(control, sizeof control, &ignored) != HCP_OK ||
+        hcp_mps_control(control, NULL, "get_server_list\n", pipe_dir, log_dir, servers,
+                        sizeof servers, PATIENCE_S) != 0)
+        return HCP_FAILED;
+    for (char *server = strtok_r(servers, " ", &rest); server;
+         server = strtok_r(NULL, " ", &rest)) {
+        if (atol(server) <= 0)
+            continue;
+        snprintf(command, sizeof command, "terminate_client %ld %ld\n", atol(server),
+                 (long)client);
+        if (hcp_mps_control(control, NULL, command, pipe_dir, log_dir, output,
+                            sizeof output, PATIENCE_S) == 0)
+            rc = HCP_OK;
+    }
+    return rc;
+}
+
 int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count,
                   const char *pipe_dir, const char *log_dir, struct hcp_err *err)
 {

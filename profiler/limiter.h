@@ -41,6 +41,12 @@ double hcp_mps_default_percentage(const hcp_mps *mps);
 int hcp_mps_client_env(const char *pipe_dir, const char *log_dir, int percent,
                        const char *device_uuid, struct hcp_err *err);
 
+/* Has the daemon of these directories end what process client has on the GPU, on all its
+ * servers (terminate_client), so that it can be killed without taking the server along.
+ * Takes seconds where the daemon does not answer. The client itself goes on, with an
+ * error. HCP_FAILED: no server has done it. */
+int hcp_mps_terminate_client(const char *pipe_dir, const char *log_dir, pid_t client);
+
 /* Proof that the limit holds, from what the client saw: cudaDevAttrMpsEnabled and
  * its SM count against the whole device's. HCP_FAILED when it does not. */
 int hcp_mps_prove(int percent, int mps_enabled, int sm_seen, int sm_count,

@@ -12,7 +12,8 @@ profiler_libhcpprofiler_la_SOURCES = \
 	profiler/mps-guard.c profiler/mps-internal.h \
 	profiler/measure.c profiler/measure.h profiler/progress.c profiler/progress.h \
 	profiler/predict.c profiler/predict.h \
-	profiler/run.h profiler/run.c profiler/run-adapt.c profiler/run-check.c profiler/run-drift.c profiler/run-linear.c profiler/run-plan.c profiler/run-prepare.c \
+	profiler/run.h profiler/run.c profiler/run-adapt.c profiler/run-check.c profiler/run-drift.c profiler/run-linear.c \
+	profiler/run-options.h profiler/run-options.c profiler/run-plan.c profiler/run-prepare.c \
 	profiler/run-report.c profiler/run-store.c profiler/stats.c profiler/stats.h \
 	profiler/clocks.c profiler/clocks.h profiler/cupti.c profiler/cupti.h \
 	profiler/watch.c profiler/watch.h \
@@ -61,7 +62,7 @@ profiler_hcp_profile_SOURCES = profiler/hcp-profile.c profiler/commands.h \
 	profiler/cmd-beside.h profiler/cmd-beside.c profiler/beside-report.c \
 	profiler/cmd-show.c profiler/show-groups.h profiler/show-groups.c \
 	profiler/show-table.h profiler/show-table.c profiler/show-rows.h \
-	profiler/show-rows.c profiler/show-more.c profiler/show-rings.c \
+	profiler/show-rows.c profiler/show-fields.h profiler/show-fields.c profiler/show-more.c profiler/show-rings.c \
 	profiler/show-layers.h profiler/show-layers.c \
 	profiler/cmd-export.c profiler/cmd-import.c profiler/cmd-merge.c \
 	profiler/cmd-conform.c profiler/cmd-check.c profiler/cmd-diff.c

@@ -23,11 +23,9 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* Runs the control program with argument (NULL: none) and command on its standard
- * input; output gets what it printed, trimmed. Exit status, or -1 when it could not
- * run or did not end within timeout_s. */
-static int run_control(const char *control, const char *argument, const char *command,
-                       char *output, size_t size, double timeout_s)
+int hcp_mps_control(const char *control, const char *argument, const char *command,
+                    const char *pipe_dir, const char *log_dir, char *output, size_t size,
+                    double timeout_s)
 {
     int in[2], out[2];
     if (pipe(in) != 0)
@@ -41,6 +39,9 @@ static int run_control(const char *control, const char *argument, const char *co
         dup2(in[0], 0), dup2(out[1], 1), dup2(out[1], 2);
         close_range(3, ~0u, 0);
         signal(SIGINT, SIG_DFL), signal(SIGTERM, SIG_DFL), signal(SIGHUP, SIG_DFL);
+        if (pipe_dir && (setenv("CUDA_MPS_PIPE_DIRECTORY", pipe_dir, 1) != 0 ||
+                         setenv("CUDA_MPS_LOG_DIRECTORY", log_dir, 1) != 0))
+            _exit(127);
         execl(control, control, argument, (char *)NULL);
         dprintf(2, "cannot run %s: %s", control, strerror(errno));
         _exit(127);
@@ -204,7 +205,7 @@ static void stop_daemon(const char *control, const char *pipe_dir)
     char output[512];
     if (count_ours(pipe_dir, 0) == 0)
         return;
-    run_control(control, NULL, "quit\n", output, sizeof output, 10);
+    hcp_mps_control(control, NULL, "quit\n", NULL, NULL, output, sizeof output, 10);
     double end = hcp_now_s() + patience_s(5);
     while (count_ours(pipe_dir, 0) > 0 && hcp_now_s() < end)
         pause_ms(50);
@@ -219,7 +220,8 @@ static void start_daemon(const char *control, const char *pipe_dir, const char *
                          double *percentage, char *why, size_t size)
 {
     char output[512] = "", other[400];
-    int status = run_control(control, "-d", NULL, output, sizeof output, 20);
+    int status =
+        hcp_mps_control(control, "-d", NULL, NULL, NULL, output, sizeof output, 20);
     if (status != 0) {
         snprintf(why, size, "MPS: '%s -d' failed (%s%d): %s", control,
                  status < 0 ? "no end, " : "exit code ", status,
@@ -228,8 +230,9 @@ static void start_daemon(const char *control, const char *pipe_dir, const char *
         double end = hcp_now_s() + patience_s(15);
         *why = '\0';
         do {
-            status = run_control(control, NULL, "get_default_active_thread_percentage\n",
-                                 output, sizeof output, 5);
+            status =
+                hcp_mps_control(control, NULL, "get_default_active_thread_percentage\n",
+                                NULL, NULL, output, sizeof output, 5);
             char *rest;
             *percentage = strtod(output, &rest); /* no setlocale here: the C locale */
             if (status == 0 && rest != output && *percentage > 0)

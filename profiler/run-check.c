@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,10 @@ struct kernels {
     size_t n;
 };
 
-enum { GONE = -2 };
+enum {
+    GONE = -2,
+    OPEN_TRIES = 3 /* of a device that may have been lost */
+};
 
 /* Opens the device with the next kernel that serves the shape, of those that have not
  * failed. HCP_NO_ANSWER: there is none, or the user has said which kernel it must be. */
@@ -75,6 +79,29 @@ static int store_failed(struct hcp_sweep *run, const char *why, struct hcp_err *
     return hcp_run_flush(run, err);
 }
 
+/* What failed may be the device: then no kernel is to blame. HCP_FAILED: it cannot be
+ * opened any more. */
+static int still_there(struct hcp_sweep *run, const char *last, struct hcp_err *err)
+{
+    hcp_device *device = NULL;
+    struct hcp_err why = {0};
+    int rc = HCP_FAILED;
+    if (!run->ops->in_worker)
+        return HCP_OK;
+    for (int try = 0; try < OPEN_TRIES && rc != HCP_OK && !hcp_worker_stop; try++) {
+        if (try > 0)
+            poll(NULL, 0, 1000 * try);
+        rc = hcp_device_worker_ops.open(&run->config, &device, &why);
+    }
+    if (rc != HCP_OK)
+        return hcp_fail(err, HCP_FAILED,
+                        "the device was lost while %s was checked (%.500s) and could not "
+                        "be opened again (%.400s); the same command goes on",
+                        run->info.provider, last, why.text);
+    hcp_device_worker_ops.close(device);
+    return HCP_OK;
+}
+
 static int check(struct hcp_sweep *run, struct kernels *k, struct hcp_err *err)
 {
     while (to_check(run)) {
@@ -86,10 +113,13 @@ static int check(struct hcp_sweep *run, struct kernels *k, struct hcp_err *err)
             return HCP_OK;
         strcpy(failed, run->info.provider);
         strcpy(version, run->info.provider_version);
-        if (!hcp_worker_stop)
+        int there = hcp_worker_stop ? HCP_OK : still_there(run, why.text, err);
+        if (there == HCP_OK && !hcp_worker_stop)
             rc = next_kernel(run, k, err);
         if (hcp_worker_stop)
             return hcp_fail(err, HCP_FAILED, "stopped");
+        if (there != HCP_OK)
+            return there;
         if (rc == HCP_NO_ANSWER) {
             rc = store_failed(run, why.text, err);
             return rc == HCP_OK ? hcp_fail(err, HCP_FAILED,

@@ -71,10 +71,9 @@ static int visit_again(struct hcp_sweep *run, hcp_device *device,
 }
 
 static int store(struct hcp_sweep *run, const struct hcp_level *level,
-                 struct hcp_err *err)
+                 const struct hcp_drift *d, struct hcp_err *err)
 {
     const struct hcp_device_info *info = &run->info;
-    const struct hcp_drift *d = &level->drift;
     enum hcp_db_outcome outcome;
     struct hcp_drift_row row;
     hcp_drift_row_init(&row);
@@ -107,8 +106,7 @@ int hcp_run_drift_check(struct hcp_sweep *run, struct hcp_level *level,
                         hcp_device *device, struct hcp_err *err)
 {
     struct hcp_drift *d = &level->drift;
-    if (!device->info.drifts || !d->cell || d->others == 0 || d->last_ms > 0 ||
-        hcp_worker_stop)
+    if (!device->info.drifts || !d->cell || d->others == 0 || hcp_worker_stop)
         return HCP_OK;
     if (hcp_now_s() + hcp_run_cost_s(run, level, d->cell) > run->deadline_s) {
         snprintf(d->error, sizeof d->error, "no time was left for it");
@@ -116,8 +114,9 @@ int hcp_run_drift_check(struct hcp_sweep *run, struct hcp_level *level,
     }
     struct hcp_err why = {0};
     struct hcp_stats stats;
+    struct hcp_drift now = *d;
     double *samples = NULL, began_s = hcp_now_s();
-    int n = 0, rc = visit_again(run, device, d, &samples, &n, &d->last_mhz, &why);
+    int n = 0, rc = visit_again(run, device, d, &samples, &n, &now.last_mhz, &why);
     if (rc == HCP_OK && hcp_stats_summary(samples, n, &stats) != 0)
         rc = hcp_fail(&why, HCP_FAILED, "a sample is not a number");
     free(samples);
@@ -127,13 +126,18 @@ int hcp_run_drift_check(struct hcp_sweep *run, struct hcp_level *level,
         snprintf(d->error, sizeof d->error, "%.250s", why.text);
         return HCP_OK;
     }
-    d->error[0] = '\0'; /* of an earlier turn of the level */
-    d->last_ms = stats.median;
-    d->last_lo_ms = stats.ci_lo;
-    d->last_hi_ms = stats.ci_hi;
-    d->seconds = began_s - d->at_s;
+    d->error[0] = now.error[0] = '\0'; /* of an earlier turn of the level */
+    d->others = now.others = 0;
+    now.last_ms = stats.median;
+    now.last_lo_ms = stats.ci_lo;
+    now.last_hi_ms = stats.ci_hi;
+    now.seconds = began_s - d->at_s;
+    /* Of several turns the report has the one that is furthest off. */
+    if (fabs(now.last_ms - d->first_ms) >= fabs(d->last_ms - d->first_ms) ||
+        d->last_ms <= 0)
+        *d = now;
     hcp_waiting_begin();
-    rc = store(run, level, err);
+    rc = store(run, level, &now, err);
     hcp_waiting_end();
     return rc;
 }

@@ -269,3 +269,61 @@ json_t *hcp_run_json(const struct hcp_sweep *run)
     json_object_set_new(doc, "levels", levels);
     return doc;
 }
+
+void hcp_run_explain(const struct hcp_sweep *run)
+{
+    int slow = 0, no_time = 0, failed = 0, missing = 0, finishes = 0, throttled = 0;
+    const char *finish_error = "";
+    for (size_t i = 0; i < run->n_levels; i++) {
+        const struct hcp_level *l = &run->levels[i];
+        if (*l->error)
+            fprintf(stderr, "hcp-profile: %s@%s: %s\n", run->info.slug,
+                    *l->limit ? l->limit : "none", l->error);
+        slow += l->counts[HCP_CELL_SLOW] + l->finishes[HCP_CELL_SLOW];
+        no_time += l->counts[HCP_CELL_NO_TIME] + l->finishes[HCP_CELL_NO_TIME];
+        finishes += l->finishes[HCP_CELL_BAD];
+        if (*l->finish_error)
+            finish_error = l->finish_error;
+        failed += l->counts[HCP_CELL_BAD] + l->counts[HCP_CELL_KEPT_FAILED];
+        missing += l->counts[HCP_CELL_MISSING];
+        throttled += l->throttled;
+    }
+    if (slow > 0)
+        fprintf(stderr,
+                "hcp-profile: %d cells left out: they would take longer than %g s each "
+                "(--max-cell-time)\n",
+                slow, run->max_cell_s);
+    hcp_run_explain_adaptive(run);
+    hcp_run_explain_drift(run);
+    if (no_time > 0)
+        fprintf(
+            stderr,
+            "hcp-profile: %d cells left out by --time-budget; the same command measures "
+            "them next\n",
+            no_time);
+    if (missing > 0)
+        fprintf(stderr,
+                "hcp-profile: %d cells are not in the recording and stay missing\n",
+                missing);
+    if (finishes > 0)
+        fprintf(stderr,
+                "hcp-profile: %d finish pass%s failed; the same command measures them "
+                "again: %s\n",
+                finishes, finishes == 1 ? "" : "es", finish_error);
+    if (throttled > 0)
+        fprintf(stderr,
+                "hcp-profile: of %d cell%s all samples were rejected: the GPU was "
+                "throttled (hardware or thermal); cool it and use --retry-failed, or "
+                "keep such samples with --allow-throttled\n",
+                throttled, throttled == 1 ? "" : "s");
+    if (failed > 0 && run->options->linear)
+        fprintf(stderr,
+                "hcp-profile: %d products failed; the same command measures them again: "
+                "%s\n",
+                failed, finish_error);
+    else if (failed > 0)
+        fprintf(stderr,
+                "hcp-profile: %d cells failed; 'hcp-profile show --failed' says why, "
+                "--retry-failed measures them again\n",
+                failed);
+}

@@ -40,6 +40,14 @@ struct resume {
     char best_at[24];        /* of linear rows */
 };
 
+/* A GPU has its number from its maker. What stands for a CPU's comes from the machine's
+ * id, which all nodes of one disk image share: its rows are of this host alone. */
+static int is_here(const struct hcp_sweep *run, const char *uuid, const char *host)
+{
+    return strcmp(uuid, run->info.uuid) == 0 &&
+           (strncmp(uuid, "CPU-", 4) != 0 || !*host || strcmp(host, run->host) == 0);
+}
+
 /* Rows of another machine, kernel version or kind are none of ours. */
 static int visit_stored(const struct hcp_cell *c, void *ctx)
 {
@@ -47,7 +55,8 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
     const struct hcp_device_info *info = &r->run->info;
     int replay =
         r->run->ops == &hcp_device_recorded_ops; /* versions vary from row to row */
-    if (strcmp(c->device_uuid, info->uuid) != 0 || strcmp(c->origin, info->origin) != 0 ||
+    if (!is_here(r->run, c->device_uuid, c->host) ||
+        strcmp(c->origin, info->origin) != 0 ||
         (!replay && strcmp(c->provider_version, info->provider_version) != 0))
         return 0;
     int causal = strcmp(c->mask, "causal") == 0, ok = strcmp(c->status, "ok") == 0;
@@ -86,9 +95,8 @@ static int visit_stored(const struct hcp_cell *c, void *ctx)
 static int visit_finish(const struct hcp_finish_row *row, void *ctx)
 {
     struct resume *r = ctx;
-    const struct hcp_device_info *info = &r->run->info;
-    if (strcmp(row->device_uuid, info->uuid) != 0 ||
-        strcmp(row->from.origin, info->origin) != 0)
+    if (!is_here(r->run, row->device_uuid, row->from.host) ||
+        strcmp(row->from.origin, r->run->info.origin) != 0)
         return 0;
     for (size_t i = 0; i < r->level->n; i++) {
         struct hcp_sweep_cell *cell = &r->level->cells[i];
@@ -104,7 +112,7 @@ static int visit_linear(const struct hcp_linear_row *row, void *ctx)
 {
     struct resume *r = ctx;
     const struct hcp_device_info *info = &r->run->info;
-    if (strcmp(row->device_uuid, info->uuid) != 0 ||
+    if (!is_here(r->run, row->device_uuid, row->from.host) ||
         strcmp(row->from.origin, info->origin) != 0 ||
         strcmp(row->library, info->provider) != 0 ||
         strcmp(row->library_version, info->provider_version) != 0 ||
@@ -248,7 +256,7 @@ static void note_warm_up(const struct hcp_sweep *run, struct hcp_cell *row)
  * meanwhile: then that one stays. */
 static int put(struct hcp_sweep *run, const struct hcp_cell *cell,
                const struct hcp_finish_row *finish, const struct hcp_linear_row *linear,
-               enum hcp_cell_state *state, struct hcp_err *err)
+               struct hcp_sweep_cell *of, struct hcp_err *err)
 {
     int rc = HCP_OK;
     enum hcp_db_outcome outcome = HCP_DB_STORED;
@@ -262,11 +270,13 @@ static int put(struct hcp_sweep *run, const struct hcp_cell *cell,
              : finish ? hcp_db_add_finish(run->db, finish, &outcome, err)
                       : hcp_db_add_linear(run->db, linear, &outcome, err);
     hcp_waiting_end();
-    if (rc == HCP_OK)
-        *state = outcome == HCP_DB_CONFLICT || outcome == HCP_DB_SUPERSEDED
-                     ? HCP_CELL_KEPT
-                 : cell && strcmp(cell->status, "failed") == 0 ? HCP_CELL_BAD
-                                                               : HCP_CELL_OK;
+    if (rc == HCP_OK) {
+        of->state = outcome == HCP_DB_CONFLICT || outcome == HCP_DB_SUPERSEDED
+                        ? HCP_CELL_KEPT
+                    : cell && strcmp(cell->status, "failed") == 0 ? HCP_CELL_BAD
+                                                                  : HCP_CELL_OK;
+        of->uncommitted = run->batch_began_s > 0;
+    }
     if (rc == HCP_OK && run->batch_began_s > 0 && hcp_now_s() - run->batch_began_s > 0.2)
         rc = hcp_run_flush(run, err);
     return rc;
@@ -281,6 +291,13 @@ int hcp_run_flush(struct hcp_sweep *run, struct hcp_err *err)
     hcp_waiting_begin();
     int rc = hcp_db_commit(run->db, err);
     hcp_waiting_end();
+    for (size_t l = 0; l < run->n_levels; l++)
+        for (size_t i = 0; i < run->levels[l].n; i++) {
+            struct hcp_sweep_cell *cell = &run->levels[l].cells[i];
+            if (cell->uncommitted && rc != HCP_OK) /* rolled back */
+                cell->state = HCP_CELL_TODO;
+            cell->uncommitted = 0;
+        }
     return rc;
 }
 
@@ -329,7 +346,7 @@ static int store_finish(struct hcp_sweep *run, struct hcp_level *level,
         run->failed = 1;
         return HCP_OK;
     }
-    return put(run, NULL, &row, NULL, &cell->state, err);
+    return put(run, NULL, &row, NULL, cell, err);
 }
 
 static int store_linear(struct hcp_sweep *run, struct hcp_level *level,
@@ -370,7 +387,7 @@ static int store_linear(struct hcp_sweep *run, struct hcp_level *level,
         run->failed = 1;
         return HCP_OK;
     }
-    int rc = put(run, NULL, NULL, &row, &cell->state, err);
+    int rc = put(run, NULL, NULL, &row, cell, err);
     if (rc != HCP_OK)
         return rc;
     cell->ms = stats.median;
@@ -430,7 +447,7 @@ int hcp_run_store(struct hcp_sweep *run, struct hcp_level *level,
         note_warm_up(run, &row);
         note_order(level, cell, &row);
     }
-    int rc = put(run, &row, NULL, NULL, &cell->state, err);
+    int rc = put(run, &row, NULL, NULL, cell, err);
     if (rc != HCP_OK)
         return rc;
     int failed = cell->state == HCP_CELL_BAD;

@@ -69,9 +69,9 @@ struct hcp_adapt {
 
 /* The first cell that was measured on a level, and the same cell again at its end. */
 struct hcp_drift {
-    const struct hcp_sweep_cell *cell;                    /* NULL: none yet */
-    int others;                                           /* cells measured since */
-    double at_s;                                          /* when, on hcp_now_s's clock */
+    const struct hcp_sweep_cell *cell; /* NULL: none yet */
+    int others;  /* cells measured since, or since it was last measured again */
+    double at_s; /* when, on hcp_now_s's clock */
     double first_ms, first_lo_ms, first_hi_ms, first_mhz; /* median, its interval, SMs */
     double last_ms, last_lo_ms, last_hi_ms, last_mhz;     /* last_ms 0: not measured */
     double seconds;                                       /* between the two */
@@ -132,7 +132,8 @@ int hcp_run_prepare(struct hcp_sweep *run, const struct hcp_run_options *options
  * done. A kernel that fails gives way to the next one of the registry that serves the
  * shape, unless the user named it; one line on stderr says so, and what that one has
  * measured before counts. HCP_FAILED: none passes, and the cells of the last are
- * stored as failed; or "stopped". After hcp_run_resume. */
+ * stored as failed; or the device is gone, and nothing is stored; or "stopped". After
+ * hcp_run_resume. */
 int hcp_run_check(struct hcp_sweep *run, struct hcp_err *err);
 /* Measures what is to do; every finished cell is stored at once. HCP_FAILED with
  * text "stopped" after a signal; another failure is one of the database or of the
@@ -248,5 +249,8 @@ json_t *hcp_run_json(const struct hcp_sweep *run);
 /* Lines on stderr about an adaptive sweep: cells it took of the grid's, the errors of
  * both, and what missed its target; nothing for an exhaustive one. */
 void hcp_run_explain_adaptive(const struct hcp_sweep *run);
+/* After a sweep, lines on stderr about what the table cannot say: why levels failed, what
+ * was left out and what to do; those of adaptive sweeps and drift among them. */
+void hcp_run_explain(const struct hcp_sweep *run);
 
 #endif

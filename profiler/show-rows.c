@@ -25,65 +25,6 @@ static void finish(struct printer *p, int print)
     }
 }
 
-static int print_finish(const struct hcp_finish_row *r, void *ctx)
-{
-    const struct hcp_key *k = &r->key;
-    struct printer *p = ctx;
-    hcp_table *t = p->table;
-    json_t *o;
-
-    p->rows++;
-    if (!p->array) {
-        hcp_table_row(t);
-        hcp_table_cell(t, "%s", k->device);
-        hcp_table_cell(t, "%s", show_limit(k->limit));
-        hcp_table_cell(t, "%s", k->provider);
-        hcp_table_cell(t, SHOW_SHAPE, SHOW_SHAPE_VALUES(k));
-        hcp_table_cell(t, "%s", r->kind);
-        hcp_table_cell(t, "%lld", (long long)r->q_len);
-        show_real(t, 5, r->time_ms);
-        show_real(t, 5, r->p25_ms);
-        show_real(t, 5, r->p75_ms);
-        show_int(t, r->samples);
-        show_int(t, r->sm_seen);
-        hcp_table_cell(t, "%s", show_origin(r->from.origin));
-        hcp_table_cell(t, "%s", r->from.run_uid);
-        return HCP_OK;
-    }
-    o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:I}", "device",
-                  k->device, "limit", k->limit, "provider", k->provider, "dtype",
-                  k->dtype, "phase", k->phase, "batch", (int)k->batch, "heads",
-                  (int)k->heads, "kv_heads", (int)k->kv_heads, "head_dim",
-                  (int)k->head_dim, "kind", r->kind, "q_len", (json_int_t)r->q_len);
-    json_object_set_new(o, "time_ms", hcp_json_real(r->time_ms));
-    json_object_set_new(o, "p25_ms", hcp_json_real(r->p25_ms));
-    json_object_set_new(o, "p75_ms", hcp_json_real(r->p75_ms));
-    json_object_set_new(o, "samples", show_json_int(r->samples));
-    json_object_set_new(o, "sm_seen", show_json_int(r->sm_seen));
-    json_object_set_new(o, "origin", json_string(r->from.origin));
-    json_object_set_new(o, "run_uid", json_string(r->from.run_uid));
-    json_array_append_new(p->array, o);
-    return HCP_OK;
-}
-
-int show_finish(hcp_db *db, const struct hcp_filter *filter, int json, size_t *rows,
-                struct hcp_err *err)
-{
-    static const struct show_column columns[] = {
-        {"DEVICE", 0}, {"LIMIT", 0},   {"KERNEL", 0}, {"SHAPE", 0},  {"KIND", 0},
-        {"Q_LEN", 1},  {"TIME_MS", 1}, {"P25_MS", 1}, {"P75_MS", 1}, {"SAMPLES", 1},
-        {"SMS", 1},    {"ORIGIN", 0},  {"RUN", 0},    {NULL, 0}};
-    struct printer p = {.array = json ? json_array() : NULL};
-    int rc;
-
-    if (!json)
-        p.table = show_table(columns);
-    rc = hcp_db_each_finish(db, filter, print_finish, &p, err);
-    finish(&p, !rc);
-    *rows = p.rows;
-    return rc;
-}
-
 /* "DEVICE@LIMIT" */
 static void end_text(char text[100], const char *device, const char *limit)
 {
@@ -142,7 +83,8 @@ static int print_link(const struct hcp_link_row *r, void *ctx)
     return HCP_OK;
 }
 
-/* The rows of one pair, in either order, over one transport and its channels. */
+/* The rows of one pair, in either order, over one transport and its channels, within a
+ * host or between two. */
 struct pair {
     struct hcp_link_row first; /* names the ends */
     int64_t *bytes;
@@ -158,7 +100,8 @@ struct pairs {
 
 static int same_pair(const struct hcp_link_row *x, const struct hcp_link_row *y)
 {
-    if (strcmp(x->transport, y->transport) || x->channels != y->channels)
+    if (strcmp(x->transport, y->transport) || x->channels != y->channels ||
+        hcp_link_hosts(x) != hcp_link_hosts(y))
         return 0;
     if (!strcmp(x->device_a, y->device_a) && !strcmp(x->limit_a, y->limit_a) &&
         !strcmp(x->device_b, y->device_b) && !strcmp(x->limit_b, y->limit_b))
@@ -230,6 +173,7 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
 {
     const struct hcp_link_row *r = &pair->first;
     struct hcp_link_fit fit = {NAN, NAN, NAN, NAN, 0};
+    enum hcp_hosts hosts = hcp_link_hosts(r);
     int64_t min = pair->bytes[0], max = min;
     hcp_table *t = p->table;
     struct hcp_err why;
@@ -255,6 +199,7 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
         json_object_set_new(o, "holdout_median", hcp_json_real(fit.holdout_median));
         json_object_set_new(o, "holdout_max", hcp_json_real(fit.holdout_max));
         json_object_set_new(o, "curve", curve->n ? curve_object(curve) : json_null());
+        json_object_set_new(o, "hosts", show_json_text(hcp_hosts_name(hosts)));
         json_object_set_new(o, "origin", json_string(pair->origin));
         json_array_append_new(p->array, o);
         return;
@@ -265,6 +210,7 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
     end_text(text, r->device_b, r->limit_b);
     hcp_table_cell(t, "%s", text);
     show_transport(t, r->transport, r->channels);
+    hcp_table_cell(t, "%s", hosts != HCP_HOSTS_ANY ? hcp_hosts_name(hosts) : "-");
     hcp_table_cell(t, "%zu", pair->n);
     hcp_table_cell(t, "%lld-%lld", (long long)min, (long long)max);
     show_real(t, 2, fit.alpha_us);
@@ -280,6 +226,7 @@ int show_links(hcp_db *db, const struct hcp_filter *filter, int each, int json,
     static const struct show_column fits[] = {{"A", 0},
                                               {"B", 0},
                                               {"TRANSPORT", 0},
+                                              {"HOSTS", 0},
                                               {"ROWS", 1},
                                               {"BYTES", 1},
                                               {"ALPHA_US", 1},

@@ -43,6 +43,7 @@ struct hcp_sweep_cell {
     int coarse; /* belongs to the coarse grid, which goes first */
     int wanted; /* adaptive: belongs to the starting set, or was chosen since */
     enum hcp_cell_state state;
+    int uncommitted;           /* its row is in the transaction that is open */
     int batch;                 /* adaptive: of its choice; 0 the starting set */
     double foretold_ms;        /* what was predicted when it was chosen */
     double ms;                 /* of a block with a stored time; else 0 */

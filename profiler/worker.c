@@ -18,7 +18,9 @@
 /* Seconds that a driver may take to start, with all its GPUs; a conformance check may
  * take so many times as long. */
 #define OPEN_S 300.0
-enum { CHECKS = 10 };
+enum { CHECKS = 10, WAKE_MS = 200 };
+/* A wait that takes so much longer than it was asked for: we were stopped. */
+#define STOPPED_S 1.0
 
 volatile sig_atomic_t hcp_worker_stop;
 
@@ -45,6 +47,7 @@ struct worker {
     double until_s; /* an answer must have come by then, on hcp_now_s's clock */
     int silent;     /* none did */
     hcp_throttle *throttle;
+    char mps_pipe[108], mps_log[108]; /* of the daemon whose client it is; "" none */
 };
 
 /* In the child, before it becomes the worker. */
@@ -106,13 +109,17 @@ static int spawn(const struct hcp_device_config *config, struct worker *w,
         return hcp_fail(err, HCP_FAILED, "worker: fork: %s", strerror(errno));
     }
     w->fd = fds[0];
+    if (config) {
+        memcpy(w->mps_pipe, config->mps_pipe, sizeof w->mps_pipe);
+        memcpy(w->mps_log, config->mps_log, sizeof w->mps_log);
+    }
     w->cpu = config && strcmp(config->spec, "cpu") == 0;
     return HCP_OK;
 }
 
 /* Ends the worker and says in text how it ended. Asks first; a GPU client gets a few
  * seconds to finish what is in flight, because killing it can take the MPS server
- * down with it. */
+ * down with it; of one that hangs the daemon then ends the work on the GPU. */
 static void reap(struct worker *w, int patience_ms, char *text, size_t size)
 {
     int status = 0;
@@ -131,6 +138,8 @@ static void reap(struct worker *w, int patience_ms, char *text, size_t size)
         poll(NULL, 0, 10);
         got = waitpid(w->pid, &status, WNOHANG);
     }
+    if (got == 0 && *w->mps_pipe)
+        hcp_mps_terminate_client(w->mps_pipe, w->mps_log, w->pid);
     if (got == 0)
         kill(w->pid, SIGKILL);
     /* One that is stuck in a driver does not even die: it is left behind. */
@@ -156,8 +165,12 @@ static int read_all(struct worker *w, void *data, size_t size)
     char *at = data;
     while (size > 0) {
         struct pollfd p = {w->fd, POLLIN, 0};
+        double began_s = hcp_now_s();
         /* Woken now and then: a signal may come between the test and the wait. */
-        int ready = hcp_worker_stop ? -1 : poll(&p, 1, 200);
+        int ready = hcp_worker_stop ? -1 : poll(&p, 1, WAKE_MS);
+        double late_s = hcp_now_s() - began_s - WAKE_MS / 1e3;
+        if (late_s > STOPPED_S) /* Ctrl-Z stops the worker, too */
+            w->until_s += late_s;
         w->silent = ready <= 0 && hcp_now_s() > w->until_s;
         if (hcp_worker_stop || w->silent)
             return -1;

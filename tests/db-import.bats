@@ -145,7 +145,7 @@ other_rows() {
     import "$csv"
     run hcp-profile show --db "$db" --links
     [ "${#lines[@]}" -eq 3 ]
-    [[ "${lines[0]}" == A*B*TRANSPORT*ROWS*BYTES*ALPHA_US*GB/S*HOLDOUT_MEDIAN/MAX_%*ORIGIN ]]
+    [[ "${lines[0]}" == A*B*TRANSPORT*HOSTS*ROWS*BYTES*ALPHA_US*GB/S*HOLDOUT_MEDIAN/MAX_%*ORIGIN ]]
     [[ "${lines[1]}" == gpu-x@mps:50*gpu-y*mpi*1*50000000-50000000*-*recorded ]]
     [[ "${lines[2]}" == gpu-x@mps:50*gpu-y*nccl*3*1000000-50000000*10.00*50.00*0.0/0.0*recorded ]]
     run hcp-profile show --db "$db" --links --json
@@ -156,6 +156,26 @@ other_rows() {
     run hcp-profile show --db "$db" --links --device gpu-z
     [ "$status" -eq 3 ]
     [[ "$output" == *"add some with 'hcp-profile link'"* ]]
+}
+
+@test "show --links: within a host and between two, each with a fit of its own" {
+    {
+        echo 'kind,device,limit,peer_device,peer_limit,transport,bytes,time_ms,same_host,host,peer_host,run_uid'
+        for size in 1000000 2000000 4000000 8000000; do
+            # 5 us and 200 GB/s within, which one names; 20 us and 10 GB/s between
+            echo "link,gpu-x,,gpu-x,,nccl,$size,0$(bc <<<"scale=6; 0.005 + $size / 200000000"),1,,,a"
+            echo "link,gpu-x,,gpu-x,,nccl,$size,0$(bc <<<"scale=6; 0.02 + $size / 10000000"),,n1,n2,b"
+        done
+    } >"$csv"
+    import "$csv"
+    run hcp-profile show --db "$db" --links
+    [ "${#lines[@]}" -eq 3 ]
+    [[ "${lines[1]}" =~ nccl\ +within\ +4\ .*\ 5.00\ +200.00\ .*recorded ]]
+    [[ "${lines[2]}" =~ nccl\ +between\ +4\ .*\ 20.00\ +10.00\ .*recorded ]]
+    run hcp-profile show --db "$db" --links --json
+    [[ "$output" == *'"hosts":"within","origin"'*'"hosts":"between","origin"'* ]]
+    run hcp-profile check --db "$db" --no-device
+    [[ "$output" != *link-* ]]
 }
 
 @test "show --rings: predicted beside measured" {

@@ -39,6 +39,11 @@ setup() {
     hcp-profile import --db '100%%.db' all.csv
     [ -s "100%.db" ]
     hcp-profile check --no-device --db '100%%.db' | grep -q toy
+    # What a message says can be typed: there the percent sign is one.
+    said=$(hcp-plan predict --db '100%%.db' --ranks toy@mps:50 --q-len 512 --kv-len 512 2>&1) || true
+    [[ "$said" == *"'hcp-plan fit --db 100%.db'"* ]]
+    hcp-plan fit --db 100%.db
+    hcp-plan predict --db '100%%.db' --ranks toy@mps:50 --q-len 512 --kv-len 512 >/dev/null
     hcp-plan fit --db 'p-%h.db'
     hcp-plan predict --db 'p-%h.db' --ranks toy@mps:50 --q-len 512 --kv-len 512 >/dev/null
     run hcp-plan predict --db 'p-%x.db' --ranks toy@mps:50 --q-len 512 --kv-len 512

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 if HAVE_CMOCKA
-check_PROGRAMS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli \
+check_PROGRAMS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-db-versions tests/test-cli \
 	tests/test-db-rows tests/test-db-kinds tests/test-link
-TESTS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-cli \
+TESTS += tests/test-db tests/test-db-merge tests/test-db-open tests/test-db-versions tests/test-cli \
 	tests/test-db-rows tests/test-db-kinds tests/test-link
 tests_test_db_SOURCES = tests/test-db.c tests/db-fixture.h
 tests_test_db_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(SQLITE_CFLAGS)
@@ -19,9 +19,12 @@ tests_test_db_kinds_LDADD = $(tests_test_db_LDADD)
 tests_test_link_SOURCES = tests/test-link.c tests/db-fixture.h
 tests_test_link_CFLAGS = $(tests_test_db_CFLAGS)
 tests_test_link_LDADD = $(tests_test_db_LDADD) $(LIBM)
-tests_test_db_open_SOURCES = tests/test-db-open.c
+tests_test_db_open_SOURCES = tests/test-db-open.c tests/db-file-fixture.h
 tests_test_db_open_CFLAGS = $(tests_test_db_CFLAGS)
 tests_test_db_open_LDADD = $(tests_test_db_LDADD)
+tests_test_db_versions_SOURCES = tests/test-db-versions.c tests/db-file-fixture.h
+tests_test_db_versions_CFLAGS = $(tests_test_db_CFLAGS)
+tests_test_db_versions_LDADD = $(tests_test_db_LDADD)
 tests_test_cli_SOURCES = tests/test-cli.c
 tests_test_cli_CFLAGS = $(tests_test_db_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_cli_LDADD = db/libhcpcli.la db/libhcpdb.la $(CMOCKA_LIBS)

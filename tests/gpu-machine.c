@@ -15,6 +15,8 @@
  *                    $FAKE_CUDA_TAKES=1 makes it
  *   $FAKE_CUDA_HANG  Q_LEN: blocks of so many queries never end, SIGTERM does nothing;
  *                    or mps: nor does the first call of a client of a daemon
+ *   $FAKE_CUDA_CHECK  fail or crash: what the kernel does when its conformance is
+ *                    checked; with $FAKE_CUDA_TAKES as $FAKE_CUDA_FAIL
  *   $FAKE_CUDA_LOG   a file that gets a line "q_len kv_len" for each visit of a block,
  * and "settled" where a process has waited for its work before it ends
  */
@@ -161,10 +163,24 @@ static int query(const hcp_device_ref *device, const hcp_attn_problem *problem,
     return hcp_provider_cpu()->query(&cpu, problem, out);
 }
 
+static void take_gpu(void)
+{
+    const char *gone = getenv("FAKE_CUDA_GONE");
+    if (getenv("FAKE_CUDA_TAKES") && gone)
+        close(open(gone, O_CREAT | O_WRONLY, 0600));
+}
+
 static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *problem,
                        hcp_attn_plan **out)
 {
+    const char *check = getenv("FAKE_CUDA_CHECK");
     (void)device;
+    if (check && problem->q_len == 129) {
+        take_gpu();
+        if (strcmp(check, "crash") == 0)
+            raise(SIGKILL);
+        return HCP_RC_DEVICE;
+    }
     return hcp_provider_cpu()->plan_create(&cpu, problem, out);
 }
 
@@ -228,8 +244,7 @@ static int fault(int64_t q_len)
         return 0;
     if (fd >= 0)
         close(fd);
-    if (getenv("FAKE_CUDA_TAKES") && getenv("FAKE_CUDA_GONE"))
-        close(open(getenv("FAKE_CUDA_GONE"), O_CREAT | O_WRONLY, 0600));
+    take_gpu();
     return atoi(text);
 }
 

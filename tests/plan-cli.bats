@@ -549,6 +549,55 @@ less_equal() { # A B SLACK
     [ "$status" -eq 3 ]
 }
 
+@test "--link and --links: within a host and between hosts are not one link" {
+    command -v sqlite3 || skip "no sqlite3 program"
+    cp h.db link.db
+    pair='nvidia-h200@mps:100,nvidia-h200@mps:100'
+    # 10 us and 300 GB/s within a host
+    for bytes in 4096 1048576 268435456; do
+        sqlite3 link.db "INSERT INTO link (run_id, device_a_id, device_b_id, limiter_a,
+            limiter_b, same_host, transport, bytes, time_ms) SELECT min(r.id), min(d.id),
+            min(d.id), 'mps:100', 'mps:100', 1, 'nccl', $bytes, 0.01 + $bytes / 300e6
+            FROM run r, device d"
+    done
+    plan=(hcp-plan split --db link.db --ranks "$pair" --seq-len 64K --json)
+    "${plan[@]}" --link nccl >l.json # there is only one kind
+    less_equal 299.9 "$(field link_gbps l.json)"
+    run "${plan[@]}" --link nccl:between
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"by nccl between hosts was never measured in 'link.db'; where these devices are, measure it with 'mpirun -np 2 --host A,B hcp-profile link --db link.db --limits mps:100/mps:100 --transport nccl'"* ]]
+    # a tenth of it between hosts
+    sqlite3 link.db "INSERT INTO link (run_id, device_a_id, device_b_id, limiter_a,
+        limiter_b, same_host, host_b, transport, bytes, time_ms) SELECT run_id, device_a_id,
+        device_b_id, limiter_a, limiter_b, 0, 'n2', transport, bytes, 10 * time_ms FROM link
+        WHERE same_host = 1"
+    for option in --link --links; do
+        run "${plan[@]}" $option nccl
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"link nvidia-h200@mps:100,nvidia-h200@mps:100 by nccl in 'link.db' was measured within a host (3 rows) and between hosts (3); say which it is: nccl:within or nccl:between"* ]]
+        "${plan[@]}" $option nccl:within >w.json
+        "${plan[@]}" $option nccl:between >b.json
+        # of the plan, or of each rank
+        grep -q '"link_gbps":\(300\|299\.9\)' w.json
+        grep -q '"link_gbps":\(30[,.}]\|29\.9\)' b.json
+    done
+    # Ranks on nodes have both, the slower of which may be given.
+    nodes=(hcp-plan split --db link.db --ranks '4*nvidia-h200@mps:100' --seq-len 64K --node-ranks 2 --json)
+    "${nodes[@]}" --link nccl >n.json
+    grep -q '"link_gbps":\(300\|299\.9\)' n.json
+    grep -q '"node_gbps":\(30[,.}]\|29\.9\)' n.json
+    "${nodes[@]}" --link nccl --node-gbps 6 >n.json
+    grep -q '"link_gbps":\(300\|299\.9\)' n.json
+    grep -q '"node_gbps":6[,}]' n.json
+    sqlite3 link.db 'DELETE FROM link WHERE same_host = 0'
+    run "${nodes[@]}" --link nccl
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"by nccl between hosts was never measured"* ]]
+    run "${plan[@]}" --link nccl:beside
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"expected nccl or mpi, or one of them with :within or :between"* ]]
+}
+
 @test "a missing shape names the options that measure it" {
     run hcp-plan split --ranks "$R" --seq-len 8K --kv-heads 4 --dtype fp16 --provider cudnn
     [ "$status" -eq 3 ]

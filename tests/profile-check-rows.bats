@@ -63,17 +63,6 @@ planted() {
     [[ "$json" == *'"linear":[{"device":"toy","limit":"mps:50","library":"cublas","dtype":"bf16","rows":2,"layers":1,"tokens_min":1024,"tokens_max":2048}]'* ]]
 }
 
-@test "transfers within a host and between hosts in one file" {
-    planted warning link-mixed "toy@mps:50,toy@mps:50 nccl: 1 rows within a host and 2 between hosts: alpha, beta and the curve are fitted to both" \
-        "UPDATE link SET same_host = 1 WHERE id = 1;
-         INSERT INTO link (run_id, device_a_id, device_b_id, limiter_a, limiter_b, host_b, same_host, transport, bytes, time_ms)
-         SELECT run_id, device_a_id, device_b_id, limiter_a, limiter_b, 'n2', 0, transport, value * 4096, value * 0.03
-         FROM link, generate_series(1, 2) WHERE link.id = 1"
-    # one of them alone is none
-    sqlite3 x.db 'UPDATE link SET same_host = 0'
-    [[ "$(found)" != *link-mixed* ]]
-}
-
 @test "a run that has only rows of these kinds is not empty" {
     for table in topology interference drift linear; do
         cp "$BATS_FILE_TMPDIR/clean.db" x.db

@@ -353,6 +353,17 @@ fallback() {
     [ "$(grep -c waiting err)" -eq 1 ]
 }
 
+@test "disk full: cells of a transaction that is rolled back are not counted as measured" {
+    hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64 --causal-lens none
+    refuse 1 "cannot write" env bash -c "ulimit -f $(($(stat -c %s "$HCP_DB") / 1024 + 24))
+        hcp-profile run --device $toy --levels 50,20,10 --max-len 8K"
+    counted=$(awk '$1 == "DEVICE" { for (i = 1; i <= NF; i++) c[$i] = i }
+        $1 == "toy" { n += $c["MEASURED"] } END { print n + 0 }' <<<"$output")
+    echo "$output" "$counted counted, $(stored) stored" >&2
+    grep -q '^DEVICE' <<<"$output"
+    [ "$counted" -eq $(($(stored) - 1)) ]
+}
+
 @test "disk full in mid-sweep: what was finished stays, the way on is named" {
     long_test
     hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64 --causal-lens none

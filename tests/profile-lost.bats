@@ -49,10 +49,13 @@ teardown() {
 
 @test "a kernel that never ends costs its block and some patience" {
     long_test
-    FAKE_CUDA_HANG=128 HCP_WORKER_WAIT=2 gpu --limits mps:50 "${two[@]}"
+    FAKE_CUDA_HANG=128 HCP_WORKER_WAIT=2 FAKE_MPS_LOG=$PWD/ended gpu --limits mps:50 "${two[@]}"
     [ "$status" -eq 1 ]
     [[ "$(rows | grep '"q_len":128' | field error)" == "no answer from the worker process in 2 s, it was ended: the kernel, the driver or the MPS server hangs; HCP_WORKER_WAIT gives it more seconds" ]]
     [ "$(rows | grep '"q_len":256' | field status)" = ok ]
+    # Its work is ended by the daemon before it is killed: on each server, once.
+    [ "$(cut -d' ' -f1,2,4 ended)" = $'terminate_client 17 alive\nterminate_client 23 alive' ]
+    [ "$(cut -d' ' -f3 ended | uniq | wc -l)" -eq 1 ]
     no_daemon
 }
 
@@ -83,6 +86,47 @@ teardown() {
     [[ "$stderr" == *" $((8 - n)) cells to do"* ]]
     [ "$(rows | grep -c '"status":"ok"')" -eq 8 ]
     no_daemon
+}
+
+@test "GPU lost while the kernel is checked: no kernel is blamed, the same command goes on" {
+    long_test
+    export FAKE_CUDA_GONE=$PWD/gone
+    for how in fail crash; do
+        FAKE_CUDA_CHECK=$how FAKE_CUDA_TAKES=1 gpu --limits none "${two[@]}"
+        [ "$status" -eq 1 ]
+        [[ "$stderr" == *"the device was lost while fake was checked ("*") and could not be opened again (CUDA error 100); the same command goes on"* ]]
+        [ -z "$(rows)" ]
+        rm gone
+    done
+    # One that is still there after a failure, or a crash, is no excuse.
+    for how in fail crash; do
+        FAKE_CUDA_CHECK=$how gpu --db $how.db --limits none "${two[@]}"
+        [ "$status" -eq 1 ]
+        [ "$(rows --db $how.db | field status | paste -sd' ')" = 'failed failed' ]
+    done
+    gpu --limits none "${two[@]}"
+    [ "$status" -eq 0 ]
+    [ "$(rows | field status | paste -sd' ')" = 'ok ok' ]
+}
+
+@test "Ctrl-Z and fg: the time between does not count against the worker" {
+    long_test
+    HCP_WORKER_WAIT=6 FAKE_CUDA_LOG=$PWD/log "$top_builddir/tests/gpu-machine" run --device cuda:0 \
+        --heads 2 --kv-heads 1 --head-dim 64 --dtype fp32 --causal-lens none --no-boosted \
+        --limits none --q-lens 1K --kv-lens 1K --warm-up 1 >/dev/null 2>err 3>&- &
+    sweep=$!
+    for _ in $(seq 300); do ! grep -q '1024 1024' log 2>/dev/null || break; sleep 0.1; done
+    worker=$(pgrep -P $sweep | tail -n 1)
+    kill -STOP $sweep "$worker"
+    sleep 8
+    kill -CONT $sweep
+    sleep 0.5 # it looks at its clock before there is an answer
+    kill -CONT "$worker"
+    code=0
+    wait $sweep || code=$?
+    cat err >&2
+    [ "$code" -eq 0 ]
+    [ "$(rows | field status)" = ok ]
 }
 
 @test "repetitions are interleaved: no block has its visits one after the other" {

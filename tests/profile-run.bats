@@ -278,6 +278,25 @@ process_gone() { # a zombie of ours counts as gone
     [ "$(hcp-profile export --format jsonl | grep -c '"kind":"drift"')" -eq 1 ]
 }
 
+@test "this CPU: what a node of the same image measured is not this one's" {
+    command -v sqlite3 || skip "no sqlite3 program"
+    set -- --device cpu --limits cpu:100 "${shape[@]}" --q-lens 64 --kv-lens 64 --causal-lens none --warm-up 0.01
+    hcp-profile run "$@"
+    run --separate-stderr hcp-profile run "$@"
+    [[ "$stderr" == *" 0 cells to do, 1 measured before"* ]]
+    # machine-id and model, and so the UUID, are the same there; the host is not
+    sqlite3 "$HCP_DB" "UPDATE run SET host = 'clone'"
+    run --separate-stderr hcp-profile run "$@"
+    echo "$stderr" >&2
+    [[ "$stderr" == *" 1 cells to do"* ]]
+    [ "$(rows | field host | sort | paste -sd' ')" = "$(printf '%s\n' clone "$(uname -n)" | sort | paste -sd' ')" ]
+    [ "$(rows | field device_uuid | sort -u | wc -l)" -eq 1 ]
+    # Rows that name no host are anybody's.
+    sqlite3 "$HCP_DB" "UPDATE run SET host = NULL"
+    run --separate-stderr hcp-profile run "$@"
+    [[ "$stderr" == *" 0 cells to do"* ]]
+}
+
 @test "a plug-in kernel is timed under its own name" {
     run --separate-stderr hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --q-lens 32 \
         --kv-lens 32 --causal-lens none --kernel "$top_builddir/tests/.libs/plugin-example.so"

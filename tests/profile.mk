@@ -2,7 +2,7 @@
 PROFILER_TEST_LIBS = profiler/libhcpprofiler.la $(PROFILER_CUDA) $(CMOCKA_LIBS)
 if HAVE_CMOCKA
 profiler_tests = tests/test-stats tests/test-sweep tests/test-predict tests/test-limiter \
-	tests/test-bench
+	tests/test-bench tests/test-drift
 check_PROGRAMS += $(profiler_tests)
 TESTS += $(profiler_tests)
 check_PROGRAMS += tests/test-green
@@ -29,6 +29,10 @@ tests_test_green_cuda_LDADD = $(PROFILER_TEST_LIBS)
 else
 EXTRA_DIST += tests/test-green-cuda.c
 endif
+tests_test_drift_SOURCES = tests/test-drift.c tests/db-fixture.h
+tests_test_drift_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_drift_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_test_drift_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_bench_SOURCES = tests/test-bench.c
 tests_test_bench_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_bench_LDADD = $(PROFILER_TEST_LIBS)

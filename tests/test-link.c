@@ -307,34 +307,38 @@ static void of_pair(void **state)
         store("one", "", "mps:10", sizes[i], times[i] * 3);
     }
     store("one", "mps:20", "mps:20", 64, 1);
-    assert_int_equal(hcp_db_link_of(db, "mpi", "gpu-x", "", "gpu-y", "mps:50", &f, &err),
+    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
+                                    "mps:50", &f, &err),
                      HCP_OK);
     assert_true(near(f.alpha_us, 10, 1e-9) && near(f.gbps, 50, 1e-9));
     assert_int_equal(f.sizes, N);
-    assert_int_equal(hcp_db_link_of(db, "mpi", "gpu-y", "mps:50", "gpu-x", "", &g, &err),
+    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "mps:50", "gpu-x",
+                                    "", &g, &err),
                      HCP_OK);
     assert_true(g.alpha_us == f.alpha_us && g.gbps == f.gbps);
-    assert_int_equal(
-        hcp_db_link_curve_of(db, "mpi", "gpu-y", "mps:50", "gpu-x", "", &c, &err),
-        HCP_OK);
+    assert_int_equal(hcp_db_link_curve_of(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "mps:50",
+                                          "gpu-x", "", &c, &err),
+                     HCP_OK);
     assert_int_equal(c.n, N);
     assert_true(hcp_link_curve_ms(&c, (double)sizes[4]) == times[4]);
     hcp_link_curve_free(&c);
-    assert_int_equal(
-        hcp_db_link_curve_of(db, "nccl", "gpu-y", "mps:50", "gpu-x", "", &c, &err),
-        HCP_NO_ANSWER);
+    assert_int_equal(hcp_db_link_curve_of(db, "nccl", HCP_HOSTS_ANY, "gpu-y", "mps:50",
+                                          "gpu-x", "", &c, &err),
+                     HCP_NO_ANSWER);
     assert_non_null(strstr(err.text, "was never measured"));
-    assert_int_equal(hcp_db_link_of(db, "nccl", "gpu-x", "", "gpu-y", "mps:50", &g, &err),
+    assert_int_equal(hcp_db_link_of(db, "nccl", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
+                                    "mps:50", &g, &err),
                      HCP_NO_ANSWER);
     if (!strstr(err.text, "link gpu-x,gpu-y@mps:50 by nccl was never measured") ||
         !strstr(err.text, path) || !strstr(err.text, "'hcp-profile link --db") ||
         !strstr(err.text, "--limits none/mps:50 --transport nccl'"))
         fail_msg("%s", err.text);
-    assert_int_equal(hcp_db_link_of(db, "mpi", "gpu-y", "", "gpu-x", "mps:50", &g, &err),
+    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "", "gpu-x",
+                                    "mps:50", &g, &err),
                      HCP_NO_ANSWER);
-    assert_int_equal(
-        hcp_db_link_of(db, "mpi", "gpu-x", "mps:20", "gpu-y", "mps:20", &g, &err),
-        HCP_NO_ANSWER);
+    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "mps:20", "gpu-y",
+                                    "mps:20", &g, &err),
+                     HCP_NO_ANSWER);
     if (!strstr(err.text, "measure at least two sizes in") ||
         !strstr(err.text, "hcp-profile link"))
         fail_msg("%s", err.text);
@@ -349,37 +353,120 @@ static void near_a_size(void **state)
     (void)state;
     for (int64_t b = 4096; b <= 1 << 30; b *= 2)
         store("one", "", "mps:10", b, 0.02 + (double)b / (b > 16 << 20 ? 200e6 : 50e6));
-    assert_int_equal(
-        hcp_db_link_of(db, "mpi", "gpu-x", "", "gpu-y", "mps:10", &all, &err), HCP_OK);
+    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
+                                    "mps:10", &all, &err),
+                     HCP_OK);
     assert_true(all.gbps > 60 && all.gbps < 190);
-    assert_int_equal(
-        hcp_db_link_near(db, "mpi", "gpu-y", "mps:10", "gpu-x", "", 8 << 20, &f, &err),
-        HCP_OK);
+    assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "mps:10",
+                                      "gpu-x", "", 8 << 20, &f, &err),
+                     HCP_OK);
     assert_true(near(f.gbps, 50, 1e-6) && near(f.alpha_us, 20, 1e-6));
     assert_int_equal(f.sizes, 6); /* half a MiB to 16 MiB */
-    assert_int_equal(
-        hcp_db_link_near(db, "mpi", "gpu-x", "", "gpu-y", "mps:10", 512 << 20, &f, &err),
-        HCP_OK);
+    assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
+                                      "mps:10", 512 << 20, &f, &err),
+                     HCP_OK);
     assert_true(near(f.gbps, 200, 1e-6) && near(f.alpha_us, 20, 1e-4));
     /* Too few sizes are about that; none is. */
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(hcp_db_link_near(db, "mpi", "gpu-x", "", "gpu-y", "mps:10",
-                                          i ? 1e15 : 4096, &f, &err),
+        assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
+                                          "mps:10", i ? 1e15 : 4096, &f, &err),
                          HCP_OK);
         assert_true(f.gbps == all.gbps && f.alpha_us == all.alpha_us);
     }
-    assert_int_equal(hcp_db_link_near(db, "mpi", "gpu-x", "mps:70", "gpu-y", "mps:10",
-                                      8 << 20, &f, &err),
+    assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "mps:70",
+                                      "gpu-y", "mps:10", 8 << 20, &f, &err),
                      HCP_NO_ANSWER);
     assert_non_null(strstr(err.text, "was never measured"));
+}
+
+static void store_at(const char *uid, int same_host, const char *host, const char *host_b,
+                     double times_as_long)
+{
+    enum hcp_db_outcome outcome;
+    struct hcp_link_row r;
+
+    hcp_link_row_init(&r);
+    strcpy(r.device_a, "gpu-x");
+    strcpy(r.device_b, "gpu-x");
+    strcpy(r.limit_a, "mps:90");
+    strcpy(r.limit_b, "mps:90");
+    strcpy(r.transport, "nccl");
+    strcpy(r.from.run_uid, uid);
+    strcpy(r.from.host, host);
+    strcpy(r.host_b, host_b);
+    r.same_host = same_host;
+    for (int i = 0; i < N; i++) {
+        r.bytes = sizes[i];
+        r.time_ms = times[i] * times_as_long;
+        if (hcp_db_add_link(db, &r, &outcome, &err))
+            fail_msg("%s", err.text);
+    }
+}
+
+static int of_hosts(enum hcp_hosts hosts, struct hcp_link_fit *fit)
+{
+    return hcp_db_link_of(db, "nccl", hosts, "gpu-x", "mps:90", "gpu-x", "mps:90", fit,
+                          &err);
+}
+
+/* Two equal devices of one host, and of two: the pairs have one name and two links. */
+static void within_and_between(void **state)
+{
+    struct hcp_link_curve c;
+    struct hcp_link_fit f;
+
+    (void)state;
+    plant(10, 300);
+    store_at("within", 1, "", "", 1);
+    assert_int_equal(of_hosts(HCP_HOSTS_ANY, &f), HCP_OK); /* there is one kind */
+    assert_true(near(f.gbps, 300, 1e-9));
+    assert_int_equal(of_hosts(HCP_HOSTS_BETWEEN, &f), HCP_NO_ANSWER);
+    if (!strstr(err.text, " between hosts was never measured in ") ||
+        !strstr(err.text, "'mpirun -np 2 --host A,B hcp-profile link "))
+        fail_msg("%s", err.text);
+    store_at("between", -1, "n1", "n2", 10);
+    assert_int_equal(of_hosts(HCP_HOSTS_ANY, &f), HCP_USAGE);
+    if (!strstr(err.text,
+                "within a host (9 rows) and between hosts (9); say which it is: "
+                "nccl:within or nccl:between"))
+        fail_msg("%s", err.text);
+    assert_int_equal(hcp_db_link_near(db, "nccl", HCP_HOSTS_ANY, "gpu-x", "mps:90",
+                                      "gpu-x", "mps:90", 1 << 20, &f, &err),
+                     HCP_USAGE);
+    assert_int_equal(hcp_db_link_curve_of(db, "nccl", HCP_HOSTS_ANY, "gpu-x", "mps:90",
+                                          "gpu-x", "mps:90", &c, &err),
+                     HCP_USAGE);
+    assert_int_equal(of_hosts(HCP_HOSTS_WITHIN, &f), HCP_OK);
+    assert_true(near(f.gbps, 300, 1e-9) && near(f.alpha_us, 10, 1e-9));
+    assert_int_equal(of_hosts(HCP_HOSTS_BETWEEN, &f), HCP_OK);
+    assert_true(near(f.gbps, 30, 1e-9) && near(f.alpha_us, 100, 1e-9));
+    assert_int_equal(hcp_db_link_curve_of(db, "nccl", HCP_HOSTS_BETWEEN, "gpu-x",
+                                          "mps:90", "gpu-x", "mps:90", &c, &err),
+                     HCP_OK);
+    assert_true(near(hcp_link_curve_ms(&c, (double)sizes[3]), 10 * times[3], 1e-9));
+    hcp_link_curve_free(&c);
+    /* The names of the hosts decide where same_host is not there; without either the row
+     * counts as both. */
+    store_at("same", -1, "n1", "n1", 1);
+    assert_int_equal(of_hosts(HCP_HOSTS_WITHIN, &f), HCP_OK);
+    assert_true(near(f.gbps, 300, 1e-9));
+    store_at("silent", -1, "", "", 1000);
+    store_at("silent too", -1, "", "", 1000);
+    store_at("silent as well", -1, "", "", 1000);
+    for (enum hcp_hosts h = HCP_HOSTS_WITHIN; h <= HCP_HOSTS_BETWEEN; h++) {
+        assert_int_equal(of_hosts(h, &f), HCP_OK);
+        assert_true(near(f.gbps, 0.3, 1e-9));
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(planted),        TEST(least),       TEST(borders),
-        TEST(degenerate),     TEST(of_pair),     TEST(curve_values),
-        TEST(curve_held_out), TEST(curve_grows), TEST(near_a_size),
+        TEST(planted),        TEST(least),
+        TEST(borders),        TEST(degenerate),
+        TEST(of_pair),        TEST(curve_values),
+        TEST(curve_held_out), TEST(curve_grows),
+        TEST(near_a_size),    TEST(within_and_between),
     };
 
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);

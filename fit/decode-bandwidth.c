@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "planner/fit-batch.h"
+#include "fit/decode.h"
 
 struct family {
     struct fit_bandwidth out;

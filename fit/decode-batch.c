@@ -6,8 +6,8 @@
 #include "config.h"
 #include <stdlib.h>
 #include <string.h>
+#include "fit/decode.h"
 #include "fit/model.h"
-#include "planner/fit-batch.h"
 
 struct models {
     hcp_model **list;

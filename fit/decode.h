@@ -1,6 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#ifndef HCP_FIT_BATCH_H
-#define HCP_FIT_BATCH_H
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What fits of decode say beside the models: how well a batch is answered from its
+ * neighbours, and what is left of the memory's bandwidth.
+ */
+#ifndef HCP_FIT_DECODE_H
+#define HCP_FIT_DECODE_H
 #include "db/cli.h"
 
 /* A batch left out and answered from the nearest measured ones below and above. */
@@ -21,7 +25,7 @@ int fit_batch_print(const struct fit_batch *list, size_t n);
 /* 1: o, of 'hcp-plan fit --json', is that of key. */
 int fit_is_key(json_t *o, const struct hcp_key *key);
 
-/* ---- fit-bandwidth.c ------------------------------------------------------ */
+/* ---- decode-bandwidth.c --------------------------------------------------- */
 
 /* Decode of all batches under one limit: time = alpha + KV bytes / bandwidth. */
 struct fit_bandwidth {
