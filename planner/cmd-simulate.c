@@ -336,8 +336,9 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
                         "--tile, --stripes, --max-tokens, --linear-us, --model, --memory, "
-                        "--weights, --layers, --activation-bytes, --links, --reorder, "
-                        "--fix-order, --joint, --node-... and --double-ring out");
+                        "--weights, --layers, --activation-bytes, --links, --hosts, "
+                        "--reorder, --fix-order, --late-kv, --joint, --node-... and "
+                        "--double-ring out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;
