@@ -337,8 +337,8 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
                         "--tile, --stripes, --max-tokens, --linear-us, --model, --hidden, "
                         "--ffn, --mlp, --memory, --weights, --layers, "
-                        "--activation-bytes, --links, --reorder, --fix-order, --joint, "
-                        "--late-kv, --node-... and --double-ring out");
+                        "--activation-bytes, --links, --hosts, --reorder, --fix-order, "
+                        "--late-kv, --joint, --node-... and --double-ring out");
     rc = load_plan(args->file, &plan, err);
     if (rc)
         return rc;

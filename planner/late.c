@@ -218,13 +218,13 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
                  int free_tokens, struct answer *out)
 {
     struct late_search q = {.p = p, .s = s, .best = {1, 0, 0, 0}};
-    int thorough = p->thorough, n = 1, exact;
+    int thorough = p->thorough, any_subset = p->any_subset, n = 1, exact;
     size_t bytes = p->n * sizeof *s->slots_plan;
     hcp_layout layouts[3];
 
     out->in_turn_ms = out->score.ms;
     free_tokens &= question->strategy == HCP_STRATEGY_BEST;
-    p->thorough = 1;
+    p->thorough = p->any_subset = 1; /* moves between all pairs of ranks */
     memo_reset(&s->memo);
     improve(&q, s->tokens[TOK_PLAN], free_tokens);
     if (free_tokens)
@@ -239,6 +239,7 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
             try_others(&q, thorough);
     }
     p->thorough = thorough;
+    p->any_subset = any_subset;
     problem_set_layout(p, q.layout);
     memo_reset(&s->memo);
     memcpy(s->tokens[TOK_PLAN], s->tokens[TOK_KEPT], p->n * sizeof *s->tokens[TOK_PLAN]);

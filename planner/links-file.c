@@ -210,6 +210,7 @@ struct measured {
     const hcp_shape *shape;
     const char *provider;
     double bytes;
+    const int32_t *host_of; /* by rank; NULL: nobody knows */
 };
 
 /* What was measured between two devices under their limits; what computing and a transfer
@@ -254,46 +255,70 @@ static int same_end(const hcp_rank *a, const hcp_rank *b)
     return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0;
 }
 
-/* Every pair of ranks; pairs of the same two devices and limits are asked for once. */
-static int read_measured(struct reading *r, const struct measured *m,
-                         const hcp_rank *ranks, struct hcp_err *err)
+/* Numbers the different ends, a device under a limit, of ranks; returns how many. */
+static size_t number_ends(const hcp_rank *ranks, size_t n, size_t *end)
 {
-    size_t n = r->n;
+    size_t ends = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j < n; j++) {
+    for (size_t r = 0; r < n; r++) {
+        size_t i = 0;
+
+        while (i < r && !same_end(&ranks[i], &ranks[r]))
+            i++;
+        end[r] = i < r ? end[i] : ends++;
+    }
+    return ends;
+}
+
+/* Every pair of ranks; pairs of the same two ends, both within a host or between two, are
+ * asked for once. */
+static int read_measured(struct reading *r, struct measured *m, const hcp_rank *ranks,
+                         struct hcp_err *err)
+{
+    enum hcp_hosts given = m->hosts;
+    size_t n = r->n, ends = 0, *end = calloc(n, sizeof *end);
+    size_t *first = NULL; /* [ends][ends][HCP_HOSTS_]: a pair of these, plus one */
+    int rc = HCP_OK;
+
+    if (end) {
+        ends = number_ends(ranks, n, end);
+        first = calloc(3 * ends * ends, sizeof *first);
+    }
+    if (!first)
+        rc = hcp_fail(err, HCP_FAILED, "out of memory");
+    for (size_t i = 0; rc == HCP_OK && i < n; i++) {
+        for (size_t j = 0; rc == HCP_OK && j < n; j++) {
             hcp_link *link = &r->links[i * n + j];
-            size_t a = 0, b = 0;
-            int rc;
+            size_t *seen;
 
             if (i == j)
                 continue;
-            while (!same_end(&ranks[a], &ranks[i]))
-                a++;
-            while (!same_end(&ranks[b], &ranks[j]) || b == a)
-                b++;
-            if (r->named[a * n + b]) {
-                *link = r->links[a * n + b];
-            } else if ((rc = measured_pair(m, &ranks[i], &ranks[j], link, err))) {
-                return rc;
+            m->hosts = session_hosts_of(given, m->host_of, i, j);
+            seen = &first[3 * (end[i] * ends + end[j]) + (size_t)m->hosts];
+            if (*seen) {
+                *link = r->links[*seen - 1];
             } else {
-                r->links[a * n + b] = *link;
-                r->named[a * n + b] = 1;
+                rc = measured_pair(m, &ranks[i], &ranks[j], link, err);
+                *seen = i * n + j + 1;
             }
             r->named[i * n + j] = 1;
         }
     }
-    return HCP_OK;
+    free(end);
+    free(first);
+    return rc;
 }
 
 /* ---- both ---- */
 
 static int read_links(struct reading *r, const struct plan_args *args,
-                      const hcp_shape *shape, const hcp_rank *ranks, int64_t seq_len,
-                      int32_t pieces, const char *provider, struct hcp_err *err)
+                      const int32_t *host_of, const hcp_shape *shape,
+                      const hcp_rank *ranks, int64_t seq_len, int32_t pieces,
+                      const char *provider, struct hcp_err *err)
 {
     struct measured m = {.transport = args->links,
                          .hosts = args->links_hosts,
+                         .host_of = host_of,
                          .shape = shape,
                          .provider = provider};
     const char *path;
@@ -338,7 +363,8 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
     if (!r || !r->named || !s->links || !s->shared_gbps)
         rc = hcp_fail(err, HCP_FAILED, "out of memory");
     else
-        rc = read_links(r, args, shape, ranks, q->seq_len, q->sub_blocks, provider, err);
+        rc = read_links(r, args, s->hosts, shape, ranks, q->seq_len, q->sub_blocks,
+                        provider, err);
     for (size_t i = 0; rc == HCP_OK && i < n * n; i++) {
         if (!r->named[i])
             continue;

@@ -33,7 +33,7 @@ EXTRA_planner_libhcpplan_la_DEPENDENCIES = planner/hcpplan.sym
 bin_PROGRAMS += planner/hcp-plan
 planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit.c \
 	planner/options.h planner/options.c planner/per-rank.c planner/layer-measured.h \
-	planner/layer-measured.c planner/session.c planner/links-file.c planner/text.c \
+	planner/layer-measured.c planner/session.c planner/hosts.c planner/links-file.c planner/text.c \
 	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
 planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpdecode.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \

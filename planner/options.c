@@ -18,6 +18,7 @@ enum {
     OPT_LINK,
     OPT_LINKS,
     OPT_LATE_KV,
+    OPT_HOSTS,
     OPT_REORDER,
     OPT_FIX_ORDER,
     OPT_LINEAR,
@@ -70,6 +71,8 @@ static const struct argp_option ring_options[] = {
      2},
     {"links", OPT_LINKS, "FILE|TRANSPORT", 0,
      "A link for each pair of ranks: from a text file, or measured as with --link", 2},
+    {"hosts", OPT_HOSTS, "N|LIST", 0,
+     "Where ranks are, for --link and --links: N to a host, or [N*]NAME,... by rank", 2},
     {"reorder", OPT_REORDER, NULL, 0, "Choose the order of the ranks in the ring, too",
      2},
     {"fix-order", OPT_FIX_ORDER, NULL, 0,
@@ -312,6 +315,10 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
     case OPT_LINKS:
         if (!links_transport(arg, &args->links, &args->links_hosts))
             args->links = arg; /* a file */
+        args->given |= PLAN_GIVEN_ORDER;
+        return 0;
+    case OPT_HOSTS:
+        args->hosts = arg;
         args->given |= PLAN_GIVEN_ORDER;
         return 0;
     case OPT_LATE_KV:

@@ -29,6 +29,7 @@ struct plan_args {
     const char *tokens; /* split: --tokens, NULL none */
     const char *kv_tokens; /* split: --kv-tokens, NULL none */
     const char *links;  /* file or transport with a link for each pair; NULL none */
+    const char *hosts;  /* --hosts; NULL: nobody knows */
     enum hcp_hosts link_hosts, links_hosts; /* whose times those are, or any */
     const char *linear; /* --linear-us, NULL none */
     const char *memory, *weights; /* NULL none */
@@ -85,6 +86,7 @@ struct session {
     size_t workspace_bytes;
     int64_t *tokens; /* of --tokens; NULL none */
     int64_t *kv_tokens; /* of --kv-tokens; NULL none */
+    int32_t *hosts;  /* of --hosts, by rank; NULL none */
     hcp_link *links; /* of --links; NULL none */
     double *shared_gbps;
     layer_measured *layer; /* NULL: linear work is given, or none */
@@ -101,6 +103,13 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
 /* links-file.c: "nccl" or "mpi", with ":within" or ":between" or neither, into its parts
  * (*transport is static); 0 for anything else, which leaves both as they are. */
 int links_transport(const char *word, const char **transport, enum hcp_hosts *hosts);
+/* hosts.c: the host of each of n ranks by --hosts, numbered from 0 in the order of their
+ * first ranks, into a new array; NULL without the option. */
+int session_hosts(const char *text, size_t n, int32_t **out, struct hcp_err *err);
+/* Which of the measured transfers between two ranks count: as the option says (given),
+ * else by their hosts, of which NULL knows nothing. */
+enum hcp_hosts session_hosts_of(enum hcp_hosts given, const int32_t *hosts, size_t a,
+                                size_t b);
 /* links-file.c: --links into the session and the question. */
 int session_links(const struct plan_args *args, const hcp_shape *shape,
                   const hcp_rank *ranks, size_t n, const char *provider, hcp_question *q,

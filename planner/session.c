@@ -181,7 +181,13 @@ struct pairs {
     size_t n, step;
     int32_t node_ranks; /* 0: no nodes */
     enum hcp_hosts hosts;
+    const int32_t *host_of; /* by rank; NULL: nobody knows */
 };
+
+static enum hcp_hosts hosts_of(const struct pairs *p, size_t r)
+{
+    return session_hosts_of(p->hosts, p->host_of, r, (r + p->step) % p->n);
+}
 
 static int is_pair(const struct pairs *p, size_t r)
 {
@@ -200,7 +206,7 @@ static int pair_seen(const struct pairs *p, size_t r)
     for (size_t i = 0; i < r; i++) {
         const hcp_rank *c = &p->ranks[i], *d = &p->ranks[(i + p->step) % p->n];
 
-        if (is_pair(p, i) &&
+        if (is_pair(p, i) && hosts_of(p, i) == hosts_of(p, r) &&
             ((same_end(c, a) && same_end(d, b)) || (same_end(c, b) && same_end(d, a))))
             return 1;
     }
@@ -220,7 +226,7 @@ static int slowest_link(hcp_db *db, const char *transport, const struct pairs *p
 
         if (!is_pair(p, r) || pair_seen(p, r))
             continue;
-        if (hcp_db_link_near(db, transport, p->hosts, a->device, a->limit, b->device,
+        if (hcp_db_link_near(db, transport, hosts_of(p, r), a->device, a->limit, b->device,
                              b->limit, bytes, &fit, err))
             return err->code;
         us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
@@ -241,15 +247,15 @@ struct link_into_plan {
  * to pass an even share's KV on, in pieces, from the sizes about such a piece; what the
  * command line gave stays. Where ranks stand on nodes, that of neighbours on one, and the
  * same between nodes, neighbours and ranks in the same place of two. */
-static int measured_link(const struct plan_args *args, const hcp_shape *shape,
-                         const hcp_rank *ranks, size_t n, int64_t seq_len, int32_t pieces,
-                         int32_t node_ranks, const struct link_into_plan *out,
+static int measured_link(const struct plan_args *args, const int32_t *host_of,
+                         const hcp_shape *shape, const hcp_rank *ranks, size_t n,
+                         int64_t seq_len, int32_t pieces, int32_t node_ranks, const struct link_into_plan *out,
                          struct hcp_err *err)
 {
     double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
     int nodes = node_ranks > 0 && (size_t)node_ranks < n;
     struct pairs p = {ranks, n, 1, nodes ? node_ranks : 0,
-                      nodes ? HCP_HOSTS_WITHIN : args->link_hosts};
+                      nodes ? HCP_HOSTS_WITHIN : args->link_hosts, host_of};
     struct hcp_link_fit fit;
     double longest = -1;
     const char *path = hcp_cli_db(args->db, err);
@@ -368,6 +374,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     rc = read_ranks(args, &ranks, &n, err);
     if (rc == HCP_OK && args->layer_given && args->memory)
         layer_memory(args, &layer, ranks, n);
+    if (rc == HCP_OK)
+        rc = session_hosts(args->hosts, n, &s->hosts, err);
     if (rc == HCP_OK && args->tokens)
         rc = read_tokens(args, n, s, err);
     if (rc == HCP_OK)
@@ -375,7 +383,7 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     if (rc == HCP_OK && args->layer_given)
         rc = load_layer(args, &layer, &shape, ranks, n, s, err);
     if (rc == HCP_OK && args->link)
-        rc = measured_link(args, &shape, ranks, n, args->question.seq_len,
+        rc = measured_link(args, s->hosts, &shape, ranks, n, args->question.seq_len,
                            args->question.sub_blocks, args->question.node_ranks,
                            &(struct link_into_plan){
                                &args->question.link_alpha_us, &args->question.link_gbps,
@@ -422,7 +430,7 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
     }
     if (rc == HCP_OK && args->link)
         rc = measured_link(
-            args, &plan->shape, ranks, plan->n_ranks, plan->seq_len, plan->sub_blocks,
+            args, NULL, &plan->shape, ranks, plan->n_ranks, plan->seq_len, plan->sub_blocks,
             plan->node_ranks,
             &(struct link_into_plan){&plan->link_alpha_us, &plan->link_gbps,
                                      &plan->node_alpha_us, &plan->node_gbps},
@@ -519,6 +527,7 @@ void session_close(struct session *s)
     free(s->plan.ranks);
     free(s->plan.segments);
     free(s->plan.places);
+    free(s->hosts);
     free(s->links);
     free(s->shared_gbps);
     free(s->workspace);

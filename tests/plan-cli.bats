@@ -594,6 +594,29 @@ less_equal() { # A B SLACK
         grep -q '"link_gbps":\(300\|299\.9\)' w.json
         grep -q '"link_gbps":\(30[,.}]\|29\.9\)' b.json
     done
+    # Where the ranks are: each pair by what it is, and the slowest neighbours'.
+    four=(hcp-plan split --db link.db --ranks '4*nvidia-h200@mps:100' --seq-len 64K --mask causal --layout zigzag)
+    speeds() { grep -o '"link_gbps":[0-9.]*,"link_slow' "$1" | sed 's/[^0-9.]//g' | awk '{ printf "%.0f ", $1 }'; }
+    "${four[@]}" --links nccl --hosts 2 --json >f.json
+    [ "$(speeds f.json)" = "300 30 300 30 " ]
+    "${four[@]}" --links nccl --hosts 2*a,b,b --json | cmp - f.json
+    "${four[@]}" --links nccl --hosts a,b,a,b --json >f.json
+    [ "$(speeds f.json)" = "30 30 30 30 " ]
+    "${four[@]}" --links nccl:within --hosts a,b,a,b --json >f.json
+    [ "$(speeds f.json)" = "300 300 300 300 " ]
+    "${four[@]}" --link nccl --hosts 2 --json >f.json
+    less_equal "$(field link_gbps f.json)" 30.1
+    "${four[@]}" --link nccl --hosts 4 --json >f.json
+    less_equal 299 "$(field link_gbps f.json)"
+    for bad in 3:'no whole number of hosts' a,b,c:'names 3 ranks, --ranks has 4' 5*a:'more than 4 ranks' \
+        a,,b:'a name that is empty' '2*':'no name after'; do
+        run "${four[@]}" --links nccl --hosts "${bad%:*}"
+        echo "$bad: $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"${bad##*:}"* ]]
+    done
+    run hcp-plan simulate --plan f.json --hosts 2
+    [ "$status" -eq 2 ]
     # Ranks on nodes have both, the slower of which may be given.
     nodes=(hcp-plan split --db link.db --ranks '4*nvidia-h200@mps:100' --seq-len 64K --node-ranks 2 --json)
     "${nodes[@]}" --link nccl >n.json
