@@ -319,7 +319,7 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
                              hcp_plan *plan)
 {
     struct scratch s;
-    struct problem p;
+    struct problem p, any;
     struct links links;
     struct answer answer;
     const int64_t *kept; /* what caps are about */
@@ -347,20 +347,29 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
                          "%lld",
                          r, (long long)kept[r], (long long)p.seq_len);
     problem_set_layout(&p, question->layout);
-    if (p.memory && (status = memory_check(&p, &s, tokens, text, text_size)))
+    if (p.memory)
+        status = question->kv_tokens
+                     ? joint_too_large(&p, tokens, kept, text, text_size)
+                     : memory_check(&p, &s, tokens, text, text_size);
+    if (status)
         return status;
-    for (r = 0; r < p.n; r++)
-        if (kept[r] > p.cap[r])
+    for (r = 0; r < p.n; r++) {
+        int64_t cap = question->kv_tokens ? ring->ranks[r].spec.max_tokens : p.cap[r];
+
+        if ((cap > 0 || !question->kv_tokens) && kept[r] > cap)
             return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                              "rank %zu has %lld tokens%s, more than its memory cap of "
                              "%lld; give it fewer or raise the cap",
                              r, (long long)kept[r], kept == tokens ? "" : "' KV",
-                             (long long)p.cap[r]);
+                             (long long)cap);
+    }
     given = *question;
     given.strategy = HCP_STRATEGY_GIVEN;
     given.order = HCP_ORDER_GIVEN;
     strategy_speeds(&p, &s);
-    strategy_given(&p, &s, tokens, &answer);
+    any = p;
+    any.memory = p.memory && !question->kv_tokens; /* the tied split need not fit then */
+    strategy_given(&any, &s, tokens, &answer);
     if (question->late_kv)
         late_decide(&p, &s, question, 0, &answer);
     if (question->kv_tokens)

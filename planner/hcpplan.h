@@ -257,9 +257,10 @@ typedef struct hcp_plan_rank {
                              activation_bytes, and K and V of a layer once more where its
                              block is sent in pieces; and receive buffers for K and V of a
                              layer, `buffers` of them but at most one a rank of the ring
-                             beside it, each of the largest block that it receives. 0 for a
-                             rank without tokens, and in a joint plan, whose caps are in
-                             tokens. Never above max_bytes */
+                             beside it, each of the largest block that it receives. In a
+                             joint plan KV is that of kv_tokens, activations those of
+                             tokens. 0 for a rank that is not in the ring. Never above
+                             max_bytes */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */

@@ -28,9 +28,14 @@ static int attempt(struct search *h)
     size_t bytes = p->n * sizeof *h->q;
     struct score score;
 
-    for (size_t r = 0; r < p->n; r++)
-        if (h->kv_try[r] > p->cap[r])
+    for (size_t r = 0; r < p->n; r++) {
+        int64_t cap = p->ring->ranks[r].spec.max_tokens;
+
+        if (cap > 0 && h->kv_try[r] > cap)
             return 0;
+    }
+    if (p->memory && !joint_fits(p, h->q_try, h->kv_try))
+        return 0;
     h->budget--;
     score = joint_eval(p, h->s, h->q_try, h->kv_try,
                        h->score.none ? HUGE_MS : h->score.ms, NULL);
@@ -155,6 +160,7 @@ static int free_queries(struct search *h)
     free.alpha_ms = free.token_ms = 0;
     free.links = NULL;
     free.sub_blocks = 1;
+    free.memory = 0;
     memset(s->allowed, 1, free.n);
     memo_reset(&s->memo);
     score = solve(&free, s, s->allowed, HUGE_MS, h->q_try, &exact);
@@ -373,6 +379,7 @@ struct score joint_search(const struct problem *p, struct scratch *s, struct sco
     struct score kept = {1, 0, 0, 0};
 
     *exact = splits * splits <= ALL;
+    memcpy(s->joint.kv_tied, kv, bytes);
     if (!start.none) {
         take(&h);
         attempt(&h);
@@ -392,6 +399,10 @@ struct score joint_search(const struct problem *p, struct scratch *s, struct sco
     finish(&h, &kept);
     if (free_queries(&h)) {
         memcpy(free, h.q_try, bytes);
+        if (!start.none) { /* KV that is known to fit */
+            memcpy(h.kv_try, s->joint.kv_tied, bytes);
+            attempt(&h);
+        }
         for (int way = 0;; way++) {
             memcpy(h.q_try, free, bytes);
             if (!try_kv(&h, way))

@@ -32,10 +32,6 @@ hcp_status joint_check(const hcp_question *q, const hcp_ring *ring, char *text,
             "queries and KV are split apart for attention alone: how KV gets "
             "from where its layer makes it to where it is kept is not known "
             "here; leave the linear work or joint out");
-    if (ring->memory || q->layers != 1 || q->activation_bytes > 0)
-        return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "queries and KV are split apart under caps in tokens, not in "
-                         "bytes; give max_tokens, or leave joint out");
     if (n > JOINT_MAX_RANKS)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "queries and KV are split apart for up to %d ranks, not for "

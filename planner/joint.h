@@ -5,6 +5,7 @@
  *
  *   joint.c         what such a split costs       joint-ring.c    the recurrence
  *   joint-search.c  a good one                    joint-answer.c  as a plan
+ *   joint-memory.c  what it must hold in bytes
  */
 #ifndef HCP_PLAN_JOINT_H
 #define HCP_PLAN_JOINT_H
@@ -13,6 +14,14 @@
 /* HCP_STATUS_INVALID: more ranks, or stripes, than joint plans have, or linear work. */
 hcp_status joint_check(const hcp_question *q, const hcp_ring *ring, char *text,
                        size_t text_size);
+
+/* joint-memory.c: bytes that each rank must hold beside its weights; whether that leaves
+ * all within their caps; which one not (HCP_STATUS_INFEASIBLE). Up to JOINT_MAX_RANKS. */
+void joint_memory(const struct problem *p, const int64_t *q, const int64_t *kv,
+                  int64_t *bytes);
+int joint_fits(const struct problem *p, const int64_t *q, const int64_t *kv);
+hcp_status joint_too_large(const struct problem *p, const int64_t *q, const int64_t *kv,
+                           char *text, size_t text_size);
 
 /* The ranks with queries or KV into s->act (len: KV), their runs into s->joint, how far
  * KV travels into s->hops. */

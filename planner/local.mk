@@ -8,7 +8,7 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/memory-forward.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.c planner/plan-check.c planner/late.c \
 	planner/ring-late.c planner/joint.h planner/joint.c planner/joint-ring.c \
-	planner/joint-search.c planner/joint-answer.c
+	planner/joint-search.c planner/joint-memory.c planner/joint-answer.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
 # inside link it.

@@ -7,7 +7,7 @@
  * box. But they are closed downwards: with fewer tokens a split that fits still does.
  */
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/joint.h"
 
 /* More than any cap; products and sums stop there. */
 #define NO_CAP (INT64_MAX / 4)
@@ -311,6 +311,37 @@ static struct problem problem_of(const hcp_plan *plan)
         .kv_bytes = bytes < 1e15 ? (int64_t)bytes : HCP_PLAN_MAX_BYTES};
 }
 
+static hcp_status joint_plan_memory(const struct problem *p, hcp_plan *plan, char *text,
+                                    size_t text_size)
+{
+    int64_t q[JOINT_MAX_RANKS], kv[JOINT_MAX_RANKS], bytes[JOINT_MAX_RANKS];
+
+    if (plan->n_ranks > JOINT_MAX_RANKS)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "a joint plan has up to %d ranks", JOINT_MAX_RANKS);
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        q[r] = plan->ranks[r].tokens;
+        kv[r] = plan->ranks[r].kv_tokens;
+    }
+    joint_memory(p, q, kv, bytes);
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        hcp_plan_rank *rank = &plan->ranks[r];
+
+        rank->memory_bytes =
+            q[r] > 0 || kv[r] > 0 ? memory_plus(bytes[r], rank->weight_bytes) : 0;
+        if (rank->max_bytes > 0 && rank->memory_bytes > rank->max_bytes)
+            return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
+                             "rank %zu needs %lld bytes for its %lld queries, the KV of "
+                             "%lld tokens and blocks that it receives, %lld more than its "
+                             "cap of %lld; give it fewer or raise the cap",
+                             r, (long long)rank->memory_bytes, (long long)q[r],
+                             (long long)kv[r],
+                             (long long)(rank->memory_bytes - rank->max_bytes),
+                             (long long)rank->max_bytes);
+    }
+    return HCP_STATUS_OK;
+}
+
 hcp_status hcp_plan_memory(hcp_plan *plan, char *text, size_t text_size)
 {
     struct problem p;
@@ -322,11 +353,13 @@ hcp_status hcp_plan_memory(hcp_plan *plan, char *text, size_t text_size)
     if (!plan || plan->size < sizeof *plan || !plan->ranks || plan->n_ranks < 1)
         return plan_fail(text, text_size, HCP_STATUS_INVALID, "a plan is needed");
     p = problem_of(plan);
+    if (plan->joint)
+        return joint_plan_memory(&p, plan, text, text_size);
     /* As memory_largest(), the ranks' memory_bytes being the array. */
     for (size_t r = plan->n_ranks; r-- > 0;) {
         rank = &plan->ranks[r];
         rank->memory_bytes = 0;
-        if (rank->tokens == 0 || plan->joint)
+        if (rank->tokens == 0)
             continue;
         if (cost_sees_later(&p, rank->tokens)) {
             after = most;
@@ -341,7 +374,7 @@ hcp_status hcp_plan_memory(hcp_plan *plan, char *text, size_t text_size)
         int64_t largest;
 
         rank = &plan->ranks[r];
-        if (rank->tokens == 0 || plan->joint)
+        if (rank->tokens == 0)
             continue;
         largest = most > rank->memory_bytes ? most : rank->memory_bytes;
         most = rank->tokens > most ? rank->tokens : most;

@@ -66,6 +66,8 @@ const char *plan_inconsistent(const hcp_plan *plan, size_t n_ranks)
         if (plan->ranks[i].max_bytes > 0 &&
             plan->ranks[i].memory_bytes > plan->ranks[i].max_bytes)
             return "memory_bytes above max_bytes";
+    if (plan->joint && n_ranks > JOINT_MAX_RANKS)
+        return "more ranks than a joint plan has";
     for (size_t i = 0; !plan->joint && i < n_ranks; i++)
         if (plan->ranks[i].kv_tokens != plan->ranks[i].tokens)
             return "kv_tokens differ from tokens";

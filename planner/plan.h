@@ -294,7 +294,7 @@ enum {              /* who uses which of the tokens arrays */
 struct joint_scratch {
     hcp_segment *q_runs, *kv_runs; /* [joint_runs_room(n)] */
     int64_t *q_first, *q_counts, *kv_first, *kv_counts; /* [n] */
-    int64_t *room, *q_kept, *kv_kept, *q_free;          /* [n] */
+    int64_t *room, *q_kept, *kv_kept, *q_free, *kv_tied;          /* [n] */
 };
 
 struct scratch {

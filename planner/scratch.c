@@ -145,6 +145,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(s->joint.q_kept, n);
     CARVE(s->joint.kv_kept, n);
     CARVE(s->joint.q_free, n);
+    CARVE(s->joint.kv_tied, n);
     late = n < LATE_RANKS ? n : LATE_RANKS;
     CARVE(s->late.turn, late * late);
     CARVE(s->late.step, late * late);

@@ -491,6 +491,16 @@ less_equal() { # A B SLACK
     run hcp-plan split --ranks "257*nvidia-h200@mps:100" --seq-len 64K --joint
     [ "$status" -eq 2 ]
     [[ "$output" == *"up to 256 ranks, not for 257"* ]]
+    # Caps in bytes: 4 KB a token and layer, and what is received.
+    hcp-plan split --ranks "$R" --seq-len 64K --mask causal --joint --memory 160M,2G --layout contiguous \
+        --layers 1 --json >bytes.json
+    [[ "$(cat bytes.json)" =~ \"memory_bytes\":([0-9]+) ]]
+    less_equal "${BASH_REMATCH[1]}" $((160 * 1024 * 1024))
+    list() { grep -o "\"$1\":[0-9]*" bytes.json | cut -d: -f2 | paste -sd,; }
+    run hcp-plan split --ranks "$R" --mask causal --layout contiguous --memory 16M,2G \
+        --tokens "$(list tokens)" --kv-tokens "$(list kv_tokens)"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"rank 0 needs "*" queries, the KV of "*" more than its cap of 16777216"* ]]
     for with in --late-kv '--linear-us 0.1'; do
         # shellcheck disable=SC2086
         run hcp-plan split --ranks "$R" --seq-len 4K --joint $with

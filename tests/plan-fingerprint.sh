@@ -18,7 +18,7 @@ sources="$top_srcdir/tests/plan-fingerprint.c $top_srcdir/tests/plan-fixture.c"
 for f in models bind api answer strategies round sort solve-search solve-exact eval \
     eval-pieces order links ring rings ring-wide ring-pieces cost layer-cost memory \
     memory-room memory-forward scratch names json plan-write plan-read plan-check late \
-    ring-late joint joint-ring joint-search joint-answer; do
+    ring-late joint joint-ring joint-search joint-memory joint-answer; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"

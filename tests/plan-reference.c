@@ -705,36 +705,38 @@ void reference_forget(void)
 void reference_memory(const hcp_ring *ring, const hcp_question *q, const int64_t *tokens,
                       int64_t *bytes)
 {
+    const int64_t *kept;
     int m = 0, i = 0;
 
     reference_makespan(ring, HCP_MODEL_BEST, q, tokens); /* fills ring_block */
+    kept = q->kv_tokens ? q->kv_tokens : tokens;
     for (size_t r = 0; r < ring->n; r++)
-        m += tokens[r] > 0;
+        m += tokens[r] > 0 || kept[r] > 0;
     for (size_t r = 0; r < ring->n; r++) {
         int64_t kv = 2 * ring->shape.batch * ring->shape.kv_heads * ring->shape.head_dim *
                      (strcmp(ring->shape.dtype, "fp32") == 0 ? 4 : 2);
         int64_t largest = 0, buffers = q->buffers;
 
         bytes[r] = 0;
-        if (tokens[r] == 0)
+        if (tokens[r] == 0 && kept[r] == 0)
             continue;
         for (int k = 1; k < m; k++) {
             int64_t len = 0;
             int at = 0;
 
             for (size_t o = 0; o < ring->n; o++)
-                if (tokens[o] > 0 && at++ == (i - k + m) % m)
-                    len = tokens[o];
+                if ((tokens[o] > 0 || kept[o] > 0) && at++ == (i - k + m) % m)
+                    len = kept[o];
             if (ring_block[(i - 1 + m) % m][k - 1].sent && len > largest)
                 largest = len;
         }
         if (buffers == 0 || buffers > m - 1)
             buffers = m - 1;
         bytes[r] = ring->ranks[r].spec.weight_bytes +
-                   tokens[r] * (q->layers * kv + q->activation_bytes) +
+                   kept[r] * q->layers * kv + tokens[r] * q->activation_bytes +
                    buffers * largest * kv;
         if (ring_block[i][0].sent && ring_block[i][0].n > 1) /* copied into pieces */
-            bytes[r] += tokens[r] * kv;
+            bytes[r] += kept[r] * kv;
         i++;
     }
 }
@@ -968,6 +970,21 @@ static int next_split(int n, int64_t tile, int64_t rest, int64_t *tokens, int *h
     return 1;
 }
 
+static int fits_memory(const hcp_ring *ring, const hcp_question *q, const int64_t *tokens)
+{
+    int64_t bytes[REFERENCE_RANKS];
+
+    for (size_t r = 0; ring->memory && r < ring->n; r++) {
+        int64_t cap = ring->ranks[r].spec.max_bytes;
+
+        if (r == 0)
+            reference_memory(ring, q, tokens, bytes);
+        if (cap > 0 && bytes[r] > cap)
+            return 0;
+    }
+    return 1;
+}
+
 double reference_joint_best(const hcp_ring *ring, const hcp_question *question,
                             int64_t *tokens, int64_t *kv)
 {
@@ -992,7 +1009,7 @@ double reference_joint_best(const hcp_ring *ring, const hcp_question *question,
         do {
             double ms = reference_makespan(ring, HCP_MODEL_BEST, &q, try_q);
 
-            if (best >= 0 && ms >= best)
+            if ((best >= 0 && ms >= best) || !fits_memory(ring, &q, try_q))
                 continue;
             best = ms;
             memcpy(tokens, try_q, (size_t)n * sizeof *tokens);

@@ -256,6 +256,92 @@ static void small_problems_are_exact(void **state)
     assert_true(gained > n_cases / 4);
 }
 
+/* Caps in bytes on about half of the ranks; 0: none that can bind. */
+static int cap_bytes(struct joint_case *c, uint64_t *seed)
+{
+    int64_t kv = (int64_t)c->ring->token_bytes;
+    int n = 0;
+
+    c->question.layers = (int32_t)fixture_range(seed, 1, 4);
+    c->question.activation_bytes =
+        fixture_range(seed, 0, 1) ? fixture_range(seed, 0, 2 * kv) : 0;
+    for (size_t r = 0; r < c->n; r++) {
+        hcp_rank *spec = &c->ring->ranks[r].spec;
+
+        if (fixture_range(seed, 0, 1))
+            continue;
+        spec->weight_bytes = fixture_range(seed, 0, 20 * kv);
+        spec->max_bytes = spec->weight_bytes +
+                          fixture_range(seed, 1, 2 * c->question.seq_len) *
+                              (c->question.layers * kv + c->question.activation_bytes);
+        n++;
+    }
+    c->ring->memory = n > 0;
+    return n;
+}
+
+/* Caps in bytes: of queries' activations, KV of all layers, what is copied and received.
+ */
+static void caps_in_bytes_hold(void **state)
+{
+    uint64_t seed = 7;
+    int n_cases = (int)(200 * fixture_scale()), capped = 0, infeasible = 0;
+
+    (void)state;
+    for (int i = 0; i < n_cases; i++) {
+        struct joint_case c;
+        int64_t q[MAX], kv[MAX], bytes[MAX], most;
+        size_t n = (size_t)(2 + i % 2);
+        hcp_question question;
+        hcp_status status;
+        double best;
+        char text[512] = "";
+
+        make_case(&c, &seed, n, fixture_range(&seed, 1, n == 2 ? 20 : 6), 1);
+        capped += cap_bytes(&c, &seed) > 0;
+        status = ask(&c, text, sizeof text);
+        best = reference_joint_best(c.ring, &c.question, q, kv);
+        if (status) { /* no tied split fits */
+            assert_int_equal(status, HCP_STATUS_INFEASIBLE);
+            assert_true(reference_best(c.ring, &c.question, q) < 0);
+            infeasible++;
+            free_case(&c);
+            continue;
+        }
+        assert_int_equal(c.p.plan.exact, 1);
+        SAME(c.p.plan.makespan_ms, best);
+        for (size_t r = 0; r < n; r++) {
+            q[r] = c.p.plan.ranks[r].tokens;
+            kv[r] = c.p.plan.ranks[r].kv_tokens;
+        }
+        question = c.question;
+        question.kv_tokens = kv;
+        reference_memory(c.ring, &question, q, bytes);
+        most = 0;
+        for (size_t r = 0; r < n; r++) {
+            const hcp_plan_rank *rank = &c.p.plan.ranks[r];
+
+            assert_int_equal(rank->memory_bytes, bytes[r]);
+            assert_true(rank->max_bytes == 0 || bytes[r] <= rank->max_bytes);
+            if (bytes[r] > most)
+                most = bytes[r];
+        }
+        assert_int_equal(hcp_plan_memory(&c.p.plan, text, sizeof text), HCP_STATUS_OK);
+        assert_int_equal(evaluate(&c, q, kv, text, sizeof text), HCP_STATUS_OK);
+        for (size_t r = 0; r < n && c.ring->memory; r++) { /* a byte less is refused */
+            if (bytes[r] == 0 || bytes[r] != most)
+                continue;
+            c.ring->ranks[r].spec.max_bytes = bytes[r] - 1;
+            assert_int_equal(evaluate(&c, q, kv, text, sizeof text),
+                             HCP_STATUS_INFEASIBLE);
+            assert_non_null(strstr(text, " 1 more than its cap"));
+        }
+        free_case(&c);
+    }
+    print_message("# %d with caps in bytes, %d infeasible\n", capped, infeasible);
+    assert_true(n_cases < 100 || (capped > n_cases / 2 && infeasible < n_cases / 2));
+}
+
 /* Of more the search is held against all splits. */
 static void search_is_near_the_best(void **state)
 {
@@ -554,6 +640,7 @@ int main(void)
         cmocka_unit_test(splits_cost_what_they_should),
         cmocka_unit_test(tied_splits_cost_the_same),
         cmocka_unit_test(small_problems_are_exact),
+        cmocka_unit_test(caps_in_bytes_hold),
         cmocka_unit_test(search_is_near_the_best),
         cmocka_unit_test(pair_on_a_slow_link),
         cmocka_unit_test(plans_are_consistent),
