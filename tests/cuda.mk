@@ -14,16 +14,21 @@ TESTS += tests/test-cuda-shape
 tests_test_cuda_shape_SOURCES = tests/test-cuda-shape.c
 tests_test_cuda_shape_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_cuda_shape_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
-check_PROGRAMS += tests/test-cuda-launch
-TESTS += tests/test-cuda-launch
-tests_test_cuda_launch_SOURCES = tests/test-cuda-launch.c
-tests_test_cuda_launch_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS)
-tests_test_cuda_launch_LDFLAGS = -Wl,--wrap=cudaFuncSetAttribute,--wrap=__cudaGetKernel \
+check_PROGRAMS += tests/test-cuda-launch tests/test-cuda-decode
+TESTS += tests/test-cuda-launch tests/test-cuda-decode
+FAKE_LAUNCH = -Wl,--wrap=cudaFuncSetAttribute,--wrap=__cudaGetKernel \
 	-Wl,--wrap=__cudaLaunchKernel,--wrap=cudaLaunchKernel \
 	-Wl,--wrap=cudaLaunchKernelExC,--wrap=cudaFuncGetAttributes \
 	-Wl,--wrap=cudaGetDriverEntryPointByVersion \
 	-Wl,--wrap=cudaPeekAtLastError,--wrap=cudaGetLastError
+tests_test_cuda_launch_SOURCES = tests/test-cuda-launch.c tests/cuda-launch-fixture.h
+tests_test_cuda_launch_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_launch_LDFLAGS = $(FAKE_LAUNCH)
 tests_test_cuda_launch_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
+tests_test_cuda_decode_SOURCES = tests/test-cuda-decode.c tests/cuda-launch-fixture.h
+tests_test_cuda_decode_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_decode_LDFLAGS = $(FAKE_LAUNCH)
+tests_test_cuda_decode_LDADD = $(CUDA_TEST_LIBS) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/test-prefill-sm80
 TESTS += tests/test-prefill-sm80
 tests_test_prefill_sm80_SOURCES = tests/test-prefill-sm80.c
