@@ -226,8 +226,8 @@ static int slowest_link(hcp_db *db, const char *transport, const struct pairs *p
 
         if (!is_pair(p, r) || pair_seen(p, r))
             continue;
-        if (hcp_db_link_near(db, transport, hosts_of(p, r), a->device, a->limit, b->device,
-                             b->limit, bytes, &fit, err))
+        if (hcp_db_link_near(db, transport, hosts_of(p, r), a->device, a->limit,
+                             b->device, b->limit, bytes, &fit, err))
             return err->code;
         us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
         if (us <= *longest)
@@ -249,13 +249,14 @@ struct link_into_plan {
  * same between nodes, neighbours and ranks in the same place of two. */
 static int measured_link(const struct plan_args *args, const int32_t *host_of,
                          const hcp_shape *shape, const hcp_rank *ranks, size_t n,
-                         int64_t seq_len, int32_t pieces, int32_t node_ranks, const struct link_into_plan *out,
-                         struct hcp_err *err)
+                         int64_t seq_len, int32_t pieces, int32_t node_ranks,
+                         const struct link_into_plan *out, struct hcp_err *err)
 {
     double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
     int nodes = node_ranks > 0 && (size_t)node_ranks < n;
-    struct pairs p = {ranks, n, 1, nodes ? node_ranks : 0,
-                      nodes ? HCP_HOSTS_WITHIN : args->link_hosts, host_of};
+    struct pairs p = {
+        ranks,  n, 1, nodes ? node_ranks : 0, nodes ? HCP_HOSTS_WITHIN : args->link_hosts,
+        host_of};
     struct hcp_link_fit fit;
     double longest = -1;
     const char *path = hcp_cli_db(args->db, err);
@@ -430,8 +431,8 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
     }
     if (rc == HCP_OK && args->link)
         rc = measured_link(
-            args, NULL, &plan->shape, ranks, plan->n_ranks, plan->seq_len, plan->sub_blocks,
-            plan->node_ranks,
+            args, NULL, &plan->shape, ranks, plan->n_ranks, plan->seq_len,
+            plan->sub_blocks, plan->node_ranks,
             &(struct link_into_plan){&plan->link_alpha_us, &plan->link_gbps,
                                      &plan->node_alpha_us, &plan->node_gbps},
             err);
