@@ -88,6 +88,25 @@ __device__ inline uint32_t step_at(uint32_t first, int d)
     return (first ^ (d % 4 * 32)) + d / 4 * 128;
 }
 
+/* Where this lane's row is in a load of 16 rows x 16 columns, so that the registers of an
+ * operand come side by side: of K (across) the matrices are upper left and right, lower
+ * left and right; of Q and V upper and lower left, upper and lower right. From the thread's
+ * number each time: held over a tile, these addresses would be what the registers of 8.x
+ * have no room for. */
+template <class C> __device__ inline uint32_t lane_row(bool across)
+{
+    const int lane = hcp::thread_again() % 32;
+    const int eighth = lane % 8, second = lane / 8 & 1, third = lane / 16;
+    return across ? (third * 8 + eighth) * C::PITCH + (second ^ eighth) * 16
+                  : (second * 8 + eighth) * C::PITCH + (third ^ eighth) * 16;
+}
+
+/* And where in the tile of Q its warp's rows begin. */
+template <class C> __device__ inline uint32_t warp_rows()
+{
+    return hcp::thread_again() / 32 * 16 * C::M * C::PITCH;
+}
+
 /* s = Q.K^T of the warp's rows and a tile's keys. */
 template <typename T, class C>
 __device__ inline void
@@ -171,7 +190,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     const uint32_t q_tile = (uint32_t)__cvta_generic_to_shared(shared);
     const uint32_t k_tile = q_tile + C::Q_BYTES;
     const uint32_t v_tile = k_tile + C::STAGES * C::KV_BYTES;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
     const place<C> begin(s, blockIdx.x, threadIdx.x);
     const unsigned b = begin.b, h = begin.h, hk = h / s.group;
     const int row0 = begin.row0;
@@ -217,15 +236,6 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
             }
         }
 
-    /* Where this lane's row is in loads of 16 rows x 16 columns, so that the registers of
-     * an operand come side by side: of K the matrices are upper left and right, lower
-     * left and right; of Q and V upper and lower left, upper and lower right. */
-    const int eighth = lane % 8, second = lane / 8 & 1, third = lane / 16;
-    const uint32_t across = (third * 8 + eighth) * C::PITCH + (second ^ eighth) * 16;
-    const uint32_t down = (second * 8 + eighth) * C::PITCH + (third ^ eighth) * 16;
-    const uint32_t q_at = q_tile + down + warp * 16 * M * C::PITCH;
-    uint32_t k_at = k_tile + across, v_at = v_tile + down;
-
     if (C::Q_STEPS && tiles > 0) {
         hcp::copy_wait<0>();
         __syncthreads();
@@ -233,7 +243,8 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
         for (int d = 0; d < C::Q_STEPS; d++)
 #pragma unroll
             for (int m = 0; m < M; m++)
-                hcp::load_matrices(q_held[d][m], step_at(q_at, d) + m * 16 * C::PITCH);
+                hcp::load_matrices(q_held[d][m], step_at(q_tile + warp_rows<C>() + lane_row<C>(false), d) +
+                                                     m * 16 * C::PITCH);
     }
 
 #pragma unroll 1
@@ -255,8 +266,11 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
 
         const bool any = key0 <= warp_last; /* some row of the warp sees some key */
         float p[M][KEYS / 8][4];
+        /* Which of two stages: the last tile is in the first. */
+        const uint32_t stage = C::STAGES == 2 ? (tiles - 1 - tile) % 2 * C::KV_BYTES : 0;
         if (any)
-            scores<T, C>(p, q_held, q_at, k_at);
+            scores<T, C>(p, q_held, q_tile + warp_rows<C>() + lane_row<C>(false),
+                         k_tile + stage + lane_row<C>(true));
         if (C::STAGES == 1) {
             hcp::copy_wait<0>();
             __syncthreads();
@@ -323,8 +337,9 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
                         }
                     }
 
-                    /* Weights of 16 keys, then the products with their V while the next
-                     * are computed. */
+            /* Weights of 16 keys, then the products with their V while the next are
+             * computed. */
+            const uint32_t v_at = v_tile + stage + lane_row<C>(false);
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n += 2) {
                 uint32_t w[M][4];
@@ -353,11 +368,6 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
                     }
                 }
             }
-        }
-        if (C::STAGES == 2) {
-            const int step = (tiles - tile) % 2 ? C::KV_BYTES : -C::KV_BYTES;
-            k_at += step;
-            v_at += step;
         }
     }
 
@@ -433,13 +443,11 @@ shape shape_of(const hcp_attn_problem *p, const hcp_attn_args *a)
     return s;
 }
 
-/* All fit into the 99 KB of 8.6 and 8.9. On an H200 the fastest that do, of eight to
- * sixteen per head dim (rows of a warp 16 and 32, keys 32 to 128, one and two stages),
- * full and causal together. One at 128 was faster by a quarter there, two blocks an SM of
- * four warps with 32 rows each and 64 keys in two stages, and is not here because it spills
- * six registers on 8.x. */
+/* All fit into the 99 KB of 8.6 and 8.9, none spills registers anywhere. On an H200 the
+ * fastest that do, of eight to sixteen per head dim (rows of a warp 16 and 32, keys 32 to
+ * 128, one and two stages), full and causal together. */
 using config_64 = config<64, 4, 2, 64, 2, 4, 2>;
-using config_128 = config<128, 8, 1, 128, 1, 8, 1>;
+using config_128 = config<128, 4, 2, 64, 2, 0, 2>;
 using config_256 = config<256, 4, 1, 64, 1, 0, 2>;
 
 template <class C> constexpr hcp_sm80_tile tile_of()
