@@ -43,14 +43,14 @@ struct decode_job {
 };
 
 /* What a kernel is compiled for: head dim D, tiles of KV keys, MATH warpgroups of 64
- * rows, RING tiles of K and as many of V, BLOCKS of an SM; see prefill-sm90.cu for turns
- * and LAZY. */
+ * rows, RING tiles of K and as many of V, BLOCKS of an SM; see prefill-sm90.cu for turns,
+ * LAZY and HELD. */
 template <typename T_, int D_, int KV_, int MATH_, int RING_, int BLOCKS_, bool IN_TURN,
-          bool LAZY>
+          bool LAZY, bool HELD>
 struct config {
     using T = T_;
     static constexpr int D = D_, KV = KV_, MATH = MATH_, RING = RING_, BLOCKS = BLOCKS_;
-    static constexpr bool in_turn = IN_TURN, lazy = LAZY;
+    static constexpr bool in_turn = IN_TURN, lazy = LAZY, held = HELD;
     static constexpr int Q = 64 * MATH;
     /* One warpgroup of math has enough registers; two take them from the producer's. */
     static constexpr bool moves = MATH > 1;
@@ -285,6 +285,8 @@ template <typename C> struct math : rows<C, decode_job> {
         base::softmax(s);
         pin(s); /* the softmax is before the wait in PTX at least */
         pin(sum);
+        if (C::held)
+            base::hold(sum[0] + sum[1], shared + C::BARRIERS_AT);
         wgmma_wait<0>();
         pin(o);
         release_v();
@@ -430,13 +432,13 @@ template <typename C> constexpr kernel entry_of()
  * turns and of 128 with -1 %, 128 without -16 %, 64 -5 %; at 256 turns 0. */
 template <typename T> struct kernels {
     static constexpr kernel few[] = {
-        entry_of<config<T, 64, 128, 1, 3, 2, false, false>>(),
-        entry_of<config<T, 128, 80, 1, 2, 2, false, true>>(),
-        entry_of<config<T, 256, 80, 1, 2, 1, false, true>>()};
+        entry_of<config<T, 64, 128, 1, 3, 2, false, false, false>>(),
+        entry_of<config<T, 128, 80, 1, 2, 2, false, true, false>>(),
+        entry_of<config<T, 256, 80, 1, 2, 1, false, true, false>>()};
     static constexpr kernel many[] = {
-        entry_of<config<T, 64, 176, 2, 4, 1, true, false>>(),
-        entry_of<config<T, 128, 176, 2, 2, 1, true, true>>(),
-        entry_of<config<T, 256, 64, 2, 2, 1, false, true>>()};
+        entry_of<config<T, 64, 176, 2, 4, 1, true, false, false>>(),
+        entry_of<config<T, 128, 176, 2, 2, 1, true, true, true>>(),
+        entry_of<config<T, 256, 64, 2, 2, 1, false, true, false>>()};
 };
 
 template <typename T> const kernel &choose(int64_t head_dim, int64_t rows)
