@@ -43,14 +43,14 @@ struct decode_job {
 };
 
 /* What a kernel is compiled for: head dim D, tiles of KV keys, MATH warpgroups of 64
- * rows, RING tiles of K and as many of V, BLOCKS of an SM; see prefill-sm90.cu for turns
- * and LAZY. */
+ * rows, RING tiles of K and as many of V, BLOCKS of an SM; see prefill-sm90.cu for turns,
+ * LAZY and HELD. */
 template <typename T_, int D_, int KV_, int MATH_, int RING_, int BLOCKS_, bool IN_TURN,
-          bool LAZY>
+          bool LAZY, bool HELD>
 struct config {
     using T = T_;
     static constexpr int D = D_, KV = KV_, MATH = MATH_, RING = RING_, BLOCKS = BLOCKS_;
-    static constexpr bool in_turn = IN_TURN, lazy = LAZY;
+    static constexpr bool in_turn = IN_TURN, lazy = LAZY, held = HELD;
     static constexpr int Q = 64 * MATH;
     /* One warpgroup of math has enough registers; two take them from the producer's. */
     static constexpr bool moves = MATH > 1;
@@ -285,6 +285,8 @@ template <typename C> struct math : rows<C, decode_job> {
         base::softmax(s);
         pin(s); /* the softmax is before the wait in PTX at least */
         pin(sum);
+        if (C::held)
+            base::hold(sum[0] + sum[1], shared + C::BARRIERS_AT);
         wgmma_wait<0>();
         pin(o);
         release_v();
@@ -387,7 +389,6 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     extern __shared__ __align__(1024) char memory[];
     const uint32_t shared = shared_address(memory);
 
-    asm volatile("griddepcontrol.launch_dependents;");
     if (threadIdx.x == 0) {
         /* A full barrier hears of the one thread that asks for the bytes, a free one of
          * all math warps. */
@@ -397,6 +398,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
         barrier_init_fence();
     }
     __syncthreads();
+    hcp::decode::begin();
 
     const int group = __shfl_sync(ALL, threadIdx.x / GROUP, 0);
     if (group == C::MATH) {
@@ -430,13 +432,13 @@ template <typename C> constexpr kernel entry_of()
  * turns and of 128 with -1 %, 128 without -16 %, 64 -5 %; at 256 turns 0. */
 template <typename T> struct kernels {
     static constexpr kernel few[] = {
-        entry_of<config<T, 64, 128, 1, 3, 2, false, false>>(),
-        entry_of<config<T, 128, 80, 1, 2, 2, false, true>>(),
-        entry_of<config<T, 256, 80, 1, 2, 1, false, true>>()};
+        entry_of<config<T, 64, 128, 1, 3, 2, false, false, false>>(),
+        entry_of<config<T, 128, 80, 1, 2, 2, false, true, false>>(),
+        entry_of<config<T, 256, 80, 1, 2, 1, false, true, false>>()};
     static constexpr kernel many[] = {
-        entry_of<config<T, 64, 176, 2, 4, 1, true, false>>(),
-        entry_of<config<T, 128, 176, 2, 2, 1, true, true>>(),
-        entry_of<config<T, 256, 64, 2, 2, 1, false, true>>()};
+        entry_of<config<T, 64, 176, 2, 4, 1, true, false, false>>(),
+        entry_of<config<T, 128, 176, 2, 2, 1, true, true, true>>(),
+        entry_of<config<T, 256, 64, 2, 2, 1, false, true, false>>()};
 };
 
 template <typename T> const kernel &choose(int64_t head_dim, int64_t rows)
@@ -464,7 +466,7 @@ int hcp_cuda_launch_decode_sm90(int32_t dtype, int64_t head_dim, const shape &s,
         k.entry, cudaFuncAttributeMaxDynamicSharedMemorySize, k.shared_bytes);
     if (e != cudaSuccess)
         return e;
-    k.entry<<<(unsigned)blocks, k.threads, k.shared_bytes, (cudaStream_t)stream>>>(
-        {maps, s, s.scale});
-    return cudaPeekAtLastError();
+    decode_job job = {maps, s, s.scale};
+    return hcp::decode::launch((const void *)k.entry, blocks, k.threads, k.shared_bytes,
+                               true, &job, (cudaStream_t)stream);
 }

@@ -123,19 +123,6 @@ template <typename C> struct math : rows<C, hcp_sm90_prefill> {
         base::hide(s, seen);
     }
 
-    /* A store that never happens, for x >= 0 or NaN: ptxas moves a wait ahead of
-     * arithmetic, not ahead of a store that depends on it. */
-    __device__ __forceinline__ void hold(float x)
-    {
-        asm volatile("{\n\t"
-                     ".reg .pred negative;\n\t"
-                     "setp.lt.f32 negative, %0, 0f00000000;\n\t"
-                     "@negative st.shared.f32 [%1], %0;\n\t"
-                     "}" ::"f"(x),
-                     "r"(shared + C::SLOTS_AT)
-                     : "memory");
-    }
-
     /* One key tile: its scores, the sums of the tile before, its softmax. */
     __device__ __forceinline__ void step(uint32_t q, int q_free, int first_row, int j,
                                          int whole)
@@ -158,7 +145,7 @@ template <typename C> struct math : rows<C, hcp_sm90_prefill> {
         pin(s); /* the softmax is before the wait in PTX at least */
         pin(sum);
         if (C::held)
-            hold(sum[0] + sum[1]);
+            base::hold(sum[0] + sum[1], shared + C::SLOTS_AT);
         wgmma_wait<0>();
         pin(o);
         release(L::v_free, n - 1);

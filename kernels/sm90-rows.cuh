@@ -147,6 +147,19 @@ template <typename C, typename Job> struct rows {
             p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
     }
 
+    /* A store that never happens, for x >= 0 or NaN: ptxas moves a wait ahead of
+     * arithmetic, not ahead of a store that depends on it. */
+    __device__ __forceinline__ void hold(float x, uint32_t somewhere)
+    {
+        asm volatile("{\n\t"
+                     ".reg .pred negative;\n\t"
+                     "setp.lt.f32 negative, %0, 0f00000000;\n\t"
+                     "@negative st.shared.f32 [%1], %0;\n\t"
+                     "}" ::"f"(x),
+                     "r"(somewhere)
+                     : "memory");
+    }
+
     __device__ __forceinline__ void clear()
     {
 #pragma unroll
