@@ -355,11 +355,17 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
     return rc;
 }
 
+/* A plan file may have what linear work costs without what that comes to. */
 static int has_linear(const hcp_plan *plan)
 {
-    for (size_t r = 0; r < plan->n_ranks; r++)
-        if (plan->ranks[r].linear_before_ms > 0 || plan->ranks[r].linear_after_ms > 0)
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        const hcp_plan_rank *k = &plan->ranks[r];
+
+        if (k->linear_before_us > 0 || k->linear_before_fixed_us > 0 ||
+            k->linear_after_us > 0 || k->linear_after_fixed_us > 0 ||
+            k->linear_before_ms > 0 || k->linear_after_ms > 0)
             return 1;
+    }
     return 0;
 }
 
