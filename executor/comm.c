@@ -16,6 +16,23 @@ static int fail_mpi(struct hcp_err *err, const char *call, int code)
     return hcp_fail(err, HCP_FAILED, "%s: %s", call, text);
 }
 
+/* Numbers of c->world, and the ranks of this host. */
+static int count(struct ring_comm *c, struct hcp_err *err)
+{
+    int rc;
+    MPI_Comm_rank(c->world, &c->rank);
+    MPI_Comm_size(c->world, &c->size);
+    rc = MPI_Comm_split_type(c->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL,
+                             &c->host);
+    if (rc != MPI_SUCCESS)
+        return fail_mpi(err, "MPI_Comm_split_type", rc);
+    MPI_Comm_set_errhandler(c->world, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(c->host, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(c->host, &c->host_rank);
+    MPI_Comm_size(c->host, &c->host_size);
+    return HCP_OK;
+}
+
 int ring_comm_open(int *argc, char ***argv, struct ring_comm *out, struct hcp_err *err)
 {
     static const char *const levels[] = {"single", "funneled"};
@@ -34,20 +51,24 @@ int ring_comm_open(int *argc, char ***argv, struct ring_comm *out, struct hcp_er
     rc = MPI_Comm_dup(MPI_COMM_WORLD, &c.world);
     if (rc != MPI_SUCCESS)
         return fail_mpi(err, "MPI_Comm_dup", rc);
-    MPI_Comm_rank(c.world, &c.rank);
-    MPI_Comm_size(c.world, &c.size);
-    rc = MPI_Comm_split_type(c.world, MPI_COMM_TYPE_SHARED, c.rank, MPI_INFO_NULL,
-                             &c.host);
-    if (rc != MPI_SUCCESS)
-        return fail_mpi(err, "MPI_Comm_split_type", rc);
-    MPI_Comm_set_errhandler(c.world, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(c.host, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(c.host, &c.host_rank);
-    MPI_Comm_size(c.host, &c.host_size);
+    if (count(&c, err) != HCP_OK)
+        return HCP_FAILED;
     if (gethostname(c.host_name, sizeof c.host_name - 1) != 0 || !*c.host_name)
         strcpy(c.host_name, "?");
     *out = c;
     return HCP_OK;
+}
+
+int ring_comm_reorder(struct ring_comm *c, int place, struct hcp_err *err)
+{
+    MPI_Comm world;
+    int rc = MPI_Comm_split(c->world, 0, place, &world);
+    if (rc != MPI_SUCCESS)
+        return fail_mpi(err, "MPI_Comm_split", rc);
+    MPI_Comm_free(&c->host);
+    MPI_Comm_free(&c->world);
+    c->world = world;
+    return count(c, err);
 }
 
 void ring_comm_close(struct ring_comm *c)

@@ -63,6 +63,9 @@ int ring_comm_open(int *argc, char ***argv, struct ring_comm *out, struct hcp_er
 /* Collective; ends with MPI_Finalize. The ranks of a host meet in it, so that a daemon
  * which ring_warden_stop() ends after it has no client at work. */
 void ring_comm_close(struct ring_comm *c);
+/* Makes this rank number `place`; collective, every number once. What is opened on c
+ * afterwards counts so. */
+int ring_comm_reorder(struct ring_comm *c, int place, struct hcp_err *err);
 
 /* Applies the rank's limit of the plan: `mps:` sets this process's environment, before
  * its first CUDA call, the host's first rank having started the daemon if any rank of

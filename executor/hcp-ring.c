@@ -142,6 +142,21 @@ static int check_size(const struct ring_program *p, struct hcp_err *err)
                     n, p->comm.size, p->comm.size == 1 ? "was" : "were", n, n);
 }
 
+/* A plan in an order of its own is for ranks that were started in the order of --ranks:
+ * each takes the place in the ring that the plan has for it. */
+static int take_places(struct ring_program *p, struct hcp_err *err)
+{
+    const hcp_plan *plan = &p->plans.plans[0];
+    int place = p->comm.rank;
+
+    if (!plan->order && !plan->has_links)
+        return HCP_OK;
+    for (int i = 0; i < p->comm.size; i++)
+        if (plan->places[i].rank == p->comm.rank)
+            place = i;
+    return ring_comm_reorder(&p->comm, place, err);
+}
+
 /* NCCL when every rank has a GPU of its own and a build with it: the same on all. */
 static const char *choose_transport(const struct ring_program *p)
 {
@@ -257,6 +272,8 @@ static int under_mpi(struct ring_program *p, int loaded, const struct ring_gpus 
         rc = agree(p, err);
     if (rc == HCP_OK)
         rc = check_size(p, err);
+    if (rc == HCP_OK)
+        rc = take_places(p, err);
     if (rc == HCP_OK)
         rc = ring_all_ok(&p->comm,
                          ring_watch_start(&p->comm, p->o.timeout_s, &p->watch, err),

@@ -294,6 +294,12 @@ static int ask_all(const struct ring_options *o, struct ring_plans *p,
 /* ---- both ---- */
 
 /* Processes and devices are set up once, for all plans. */
+/* The number that the rank at place r was started with. */
+static size_t started_as(const hcp_plan *plan, size_t r)
+{
+    return plan->order || plan->has_links ? (size_t)plan->places[r].rank : r;
+}
+
 static int check_alike(const struct ring_plans *p, struct hcp_err *err)
 {
     const hcp_plan *a = &p->plans[0];
@@ -304,11 +310,12 @@ static int check_alike(const struct ring_plans *p, struct hcp_err *err)
 
         for (size_t r = 0; same && r < a->n_ranks; r++)
             same = !strcmp(a->ranks[r].device, b->ranks[r].device) &&
-                   !strcmp(a->ranks[r].limit, b->ranks[r].limit);
+                   !strcmp(a->ranks[r].limit, b->ranks[r].limit) &&
+                   started_as(a, r) == started_as(b, r);
         if (!same)
             return hcp_fail(err, HCP_USAGE,
-                            "the plans are for different ranks; run those of one set of "
-                            "ranks at a time");
+                            "the plans are for different ranks, or for another order of "
+                            "them; run those of one at a time");
         if (strcmp(a->shape.dtype, b->shape.dtype) || a->shape.batch != b->shape.batch ||
             a->shape.heads != b->shape.heads || a->shape.kv_heads != b->shape.kv_heads ||
             a->shape.head_dim != b->shape.head_dim)
@@ -348,11 +355,17 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
     return rc;
 }
 
+/* A plan file may have what linear work costs without what that comes to. */
 static int has_linear(const hcp_plan *plan)
 {
-    for (size_t r = 0; r < plan->n_ranks; r++)
-        if (plan->ranks[r].linear_before_ms > 0 || plan->ranks[r].linear_after_ms > 0)
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        const hcp_plan_rank *k = &plan->ranks[r];
+
+        if (k->linear_before_us > 0 || k->linear_before_fixed_us > 0 ||
+            k->linear_after_us > 0 || k->linear_after_fixed_us > 0 ||
+            k->linear_before_ms > 0 || k->linear_after_ms > 0)
             return 1;
+    }
     return 0;
 }
 

@@ -88,8 +88,10 @@ static void print_verdict(const hcp_plan *plan, double even_ms)
         printf("split");
     if (plan->decision != HCP_DECISION_EVEN && even_ms > 0)
         printf(", %.2f times faster than even", even_ms / plan->makespan_ms);
-    if (plan->gain_over_tied > 0)
+    if (plan->gain_over_tied >= 1.001)
         printf(", queries and KV split apart, which gains %.4gx", plan->gain_over_tied);
+    else if (plan->gain_over_tied > 0)
+        printf(", queries and KV split apart, which gains nothing");
     putchar('\n');
 }
 

@@ -320,3 +320,13 @@ fake_mps() {
         "$prog" launched)" = 1 ]
     [ "$(mpirun -np 2 "$prog" launched | tr '\n' ' ')" = "1 1 " ]
 }
+
+@test "ranks take other places" {
+    run --separate-stderr ranks 3 reorder
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    for line in '0 is 2 of 3, 2 of 3 here' '1 is 1 of 3, 1 of 3 here' '2 is 0 of 3, 0 of 3 here'; do
+        [[ "$output" == *"$line"* ]]
+    done
+    [[ "$output" == *'rank 2 ('*'): the first'* ]]
+}

@@ -222,6 +222,24 @@ static int exchange(int argc, char **argv)
 
 /* Runs a command that may not read other processes' memory, as some containers do it;
  * exit code 77: this cannot be had here. */
+/* The last rank becomes the first; a failure is then that of its place. */
+static int reorder(int argc, char **argv)
+{
+    struct hcp_err err = {0};
+    int was = comm.rank, rc;
+    (void)argc, (void)argv;
+    rc = ring_comm_reorder(&comm, comm.size - 1 - was, &err);
+    if (rc == HCP_OK)
+        printf("%d is %d of %d, %d of %d here\n", was, comm.rank, comm.size,
+               comm.host_rank, comm.host_size);
+    fflush(stdout);
+    rc = was == 0 ? hcp_fail(&err, HCP_FAILED, "the first") : rc;
+    rc = ring_all_ok(&comm, rc, &err);
+    if (comm.rank == 0)
+        printf("%s\n", err.text);
+    return rc == HCP_FAILED ? 0 : 1;
+}
+
 static _Noreturn void forbid_and_run(char **argv)
 {
     struct sock_filter code[] = {
@@ -248,7 +266,8 @@ int main(int argc, char **argv)
                     {"agree", agree},
                     {"watch", watch},
                     {"limit", limit},
-                    {"exchange", exchange}};
+                    {"exchange", exchange},
+                    {"reorder", reorder}};
     ring_watch_block_signals();
     if (argc > 2 && strncmp(argv[1], "--loc", 5) == 0) { /* as hcp-ring does it */
         const char *n = strchr(argv[1], '=');

@@ -118,7 +118,7 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
     add_models m.db fp32 1 4 1 32
     plan m.db four.json "2*$cpu" causal zigzag 100,200 --dtype fp32 --heads 4 --kv-heads 1 --head-dim 32
     for other in three half; do
-        refuse 2 "rank 0 (*): the plans are for different ranks; run those of one set" \
+        refuse 2 "rank 0 (*): the plans are for different ranks, or for another order of" \
             mpirun -np 2 hcp-ring --plan two.json --plan $other.json
     done
     refuse 2 "rank 0 (*): the plans are for different shapes; run those of one shape" \

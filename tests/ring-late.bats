@@ -60,6 +60,23 @@ late() {
     done
 }
 
+@test "a plan in another order: ranks take their places" {
+    printf 'both 1 2 2000 0.001\n' >net
+    for order in --reorder --fix-order; do
+        hcp-plan split --db m.db --ranks "4*$cpu" --seq-len 2000 --tile 16 --mask causal --layout contiguous \
+            --links net $order "${shape[@]}" --extrapolate --json >"plan$order.json"
+    done
+    places=$(grep -o '"given_rank":[0-9]' plan--reorder.json | tr -dc '0-9')
+    [ "$places" != 0123 ]
+    run --separate-stderr ring 4 --json --plan plan--reorder.json --verify
+    echo "$places $output $stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"verified":true'* ]]
+    run --separate-stderr ring 4 --plan plan--reorder.json --plan plan--fix-order.json
+    [ "$status" -ne 0 ]
+    [[ "$stderr" == *"or for another order of them"* ]]
+}
+
 @test "few buffers are enough, a barrier is refused" {
     plan m.db plan.json "5*$cpu" full contiguous 100,100,100,100,100 "${shape[@]}" --late-kv
     late plan.json 4 0 4 0 4 >late.json

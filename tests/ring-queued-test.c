@@ -264,7 +264,7 @@ int main(int argc, char **argv)
     double timeout_s = strcmp(what, "stuck") == 0 ? 2 : 15;
     if (hcp_transport_prepare(&err) ||
         ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
-        ring_links_new("nccl", &t.comm, t.runtime, &t.device, 1.5 * timeout_s + 2,
+        ring_links_new("nccl", 0, &t.comm, t.runtime, &t.device, 1.5 * timeout_s + 2,
                        &t.links, &err)) {
         fprintf(stderr, "ring-queued-test: %s\n", err.text);
         return 1;

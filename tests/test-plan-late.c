@@ -282,7 +282,7 @@ static void orders(int buffers, uint64_t seed)
         "at most %.3fx\n",
         buffers, problems, in_line, equal, worst, gained, most);
     assert_true(in_line >= problems * 99 / 100 && equal >= problems * 98 / 100);
-    assert_true(gained > problems / 10);
+    assert_true(gained > problems / 20);
 }
 
 static void equals_every_order(void **state)

@@ -650,6 +650,65 @@ static void slow_link_is_avoided(void **state)
     fixture_free(models);
 }
 
+/* Contiguous shares under a causal mask: nothing is sent from the last rank to the first,
+ * so what that link is like costs nothing, and no rank receives what comes after it in the
+ * sequence. In the zigzag layout it does. */
+static void nothing_is_sent_in_vain(void **state)
+{
+    int problems = (int)(200 * fixture_scale()), slower = 0;
+    uint64_t seed = 16;
+
+    (void)state;
+    for (int i = 0; i < problems; i++) {
+        static hcp_step steps[MAX * MAX];
+        struct order_case c;
+        struct fixture_plan p;
+        size_t n = (size_t)fixture_range(&seed, 2, 8), n_steps;
+        int64_t tokens[MAX];
+        double ms[2][2];
+        char text[512] = "";
+
+        make_case(&c, &seed, n, 60, 0);
+        memset(c.caps, 0, sizeof c.caps);
+        hcp_ring_free(c.ring);
+        c.ring = ring_of(&c);
+        c.question.causal = 1;
+        c.question.link_gbps = 50;
+        c.question.order = HCP_ORDER_GIVEN;
+        c.question.n_shared = 0;
+        c.question.links = c.links;
+        c.question.seq_len = 0;
+        for (size_t r = 0; r < n; r++)
+            c.question.seq_len += tokens[r] = fixture_range(&seed, 100, 3000);
+        places_of(&p, n);
+        for (int zigzag = 0; zigzag < 2; zigzag++)
+            for (int slow = 0; slow < 2; slow++) {
+                c.question.layout = zigzag ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
+                c.question.n_links = 1;
+                c.links[0] = (hcp_link){.from = (int32_t)n - 1, .to = 0, .gbps = 50};
+                if (slow)
+                    c.links[0].alpha_us = 1e6;
+                assert_int_equal(hcp_plan_evaluate(c.ring, &c.question, tokens,
+                                                   p.workspace, p.workspace_bytes, text,
+                                                   sizeof text, &p.plan),
+                                 0);
+                ms[zigzag][slow] = p.plan.makespan_ms;
+                assert_int_equal(hcp_plan_simulate(c.ring, &p.plan, 1, p.workspace,
+                                                   p.workspace_bytes, text, sizeof text,
+                                                   steps, MAX * MAX, &n_steps),
+                                 0);
+                for (size_t k = 0; k < n_steps; k++)
+                    assert_int_equal(isnan(steps[k].ready_ms),
+                                     !zigzag && steps[k].block_of > steps[k].rank);
+            }
+        assert_true(ms[0][0] == ms[0][1]);
+        slower += ms[1][1] > 100 * ms[1][0];
+        free_plan(&p);
+        free_case(&c);
+    }
+    assert_true(slower > problems / 2);
+}
+
 /* Links without need of a place, a wrong order of them, numbers out of range. */
 static void bad_questions_are_refused(void **state)
 {
@@ -718,6 +777,7 @@ int main(void)
                                        cmocka_unit_test(bounded_search_is_near),
                                        cmocka_unit_test(plans_are_consistent),
                                        cmocka_unit_test(slow_link_is_avoided),
+                                       cmocka_unit_test(nothing_is_sent_in_vain),
                                        cmocka_unit_test(bad_questions_are_refused)};
 
     return cmocka_run_group_tests_name("plan-order", tests, NULL, NULL);
