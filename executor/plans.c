@@ -511,12 +511,13 @@ static int bare_plan(const hcp_plan *like, const int64_t *tokens, const int64_t 
                      hcp_plan *out, struct hcp_err *err)
 {
     int64_t first = 0, *counts = calloc(2 * like->n_ranks, sizeof *counts);
-    int64_t *kv_counts = kv ? counts + like->n_ranks : counts, first_kv;
+    int64_t *kv_counts, first_kv;
     hcp_plan plan = *like;
     int rc;
 
     if (!counts)
         return hcp_fail(err, HCP_FAILED, "out of memory");
+    kv_counts = kv ? counts + like->n_ranks : counts;
     plan.ranks = out->ranks;
     plan.segments = out->segments;
     plan.segments_capacity = out->segments_capacity;

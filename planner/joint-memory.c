@@ -67,7 +67,7 @@ void joint_memory(const struct problem *p, const int64_t *q, const int64_t *kv,
                   int64_t *bytes)
 {
     struct ends ends[JOINT_MAX_RANKS];
-    int32_t rank[JOINT_MAX_RANKS], hops[JOINT_MAX_RANKS], m = 0;
+    int32_t rank[JOINT_MAX_RANKS] = {0}, hops[JOINT_MAX_RANKS], m = 0;
 
     find_ends(p, q, kv, ends);
     for (size_t r = 0; r < p->n; r++) {

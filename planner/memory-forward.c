@@ -65,7 +65,9 @@ struct choice {
 static void consider(const struct memory_forward *f, const int64_t was[2][FORWARD_POINTS], int row,
                      int32_t g, int64_t tokens, struct choice *best)
 {
-    for (int took = 0; took <= (row && f->p->rest > 0); took++) {
+    const int most = row && f->p->rest > 0 ? 1 : 0;
+
+    for (int took = 0; took <= most; took++) {
         int64_t before = was[row - took][g], mine = tiles_in(f->p, tokens, took);
 
         if (before == NOTHING || mine == NOTHING || before + mine <= best->tiles)
@@ -80,8 +82,10 @@ static void consider(const struct memory_forward *f, const int64_t was[2][FORWAR
 static void add_rank(struct memory_forward *f, int i, size_t r, const int64_t was[2][FORWARD_POINTS],
                      int64_t now[2][FORWARD_POINTS])
 {
+    const int rows = f->p->rest > 0 ? 2 : 1;
+
     set_room(f, r, 1);
-    for (int row = 0; row <= (f->p->rest > 0); row++) {
+    for (int row = 0; row < rows; row++) {
         struct choice lower = {NOTHING, 0, 0}; /* of points from `low` up, whose f < M */
         int32_t low = 0;
 

@@ -99,9 +99,9 @@ static int64_t count_orders(const struct problem *p, const int32_t *kind)
     int64_t orders = 1;
 
     for (size_t r = p->causal ? 0 : 1; r < p->n; r++) { /* multinomial, rank by rank */
-        int64_t same = 0, before = 0;
+        int64_t same = 1, before = 1; /* itself */
 
-        for (size_t i = p->causal ? 0 : 1; i <= r; i++) {
+        for (size_t i = p->causal ? 0 : 1; i < r; i++) {
             before++;
             same += kind[i] == kind[r];
         }
