@@ -29,32 +29,12 @@ static int comes(const struct ring_input *in, int32_t i, int32_t k)
     return k > 0 && k <= in->hops[j];
 }
 
-/* By how much block k of rank i and its transfer are stretched beside each other. */
-struct stretch {
-    double compute, transfer, overhead_ms;
-};
-
-static struct stretch stretch_of(const struct ring_input *in, int32_t i, int32_t k)
+static struct ring_stretch stretch_of(const struct ring_input *in, int32_t i, int32_t k)
 {
-    struct stretch s = {1, 1, 0};
-    int32_t from = i > 0 ? i - 1 : in->m - 1, j = (i - k + in->m) % in->m;
-    const struct link_into *link;
-    double own, alone;
+    struct ring_stretch s = ring_stretch_of(in, i, k, alone_ms);
 
-    if (!in->into || !in->into[i].disturbs)
-        return s;
-    link = &in->into[i];
-    own = alone_ms(in, i, k);
-    if (own > 0) { /* a block that is only passed on costs a rank no time */
-        s.overhead_ms = k > 0 ? link->beside.overhead_ms : 0;
-        s.compute =
-            (ring_compute_ms(in, i, k, own, alone_ms(in, from, k)) - s.overhead_ms) / own;
-    }
-    alone = in->starts[j] * link->alpha_ms + link->token_ms * (double)in->len[j];
-    if (k > 0 && alone > 0)
-        s.transfer = ring_transfer_ms(in, i, k, alone_ms(in, i, k - 1),
-                                      alone_ms(in, from, k - 1)) /
-                     alone;
+    if (!(alone_ms(in, i, k) > 0)) /* only passed on: costs a rank no time */
+        s.overhead_ms = 0;
     return s;
 }
 
@@ -82,7 +62,7 @@ static double barrier(const struct ring_input *in, double *fin, hcp_step *steps)
             double before = fin[i], t = 0;
 
             if (here) {
-                struct stretch by = stretch_of(in, i, k);
+                struct ring_stretch by = stretch_of(in, i, k);
 
                 t = alone_ms(in, i, k) * by.compute + by.overhead_ms;
                 fin[i] = start + t;
@@ -109,7 +89,7 @@ static double run_block(const struct ring_input *in, int32_t i, int32_t k,
 {
     const double *send_ms, *ms;
     double now = before, start = 0, busy = 0, wait = 0;
-    struct stretch by = stretch_of(in, i, k);
+    struct ring_stretch by = stretch_of(in, i, k);
     int32_t n = in->pieces(in->pieces_ctx, i, (i - k + in->m) % in->m, &ms, &send_ms);
 
     for (int32_t p = 0; p < n; p++) {
@@ -189,7 +169,7 @@ double joint_ring(const struct ring_input *in, struct ring_arrays *a, double *fi
     memset(l.freed, 0, (size_t)m * (size_t)in->buffers * sizeof *l.freed);
     memset(l.came, 0, (size_t)m * sizeof *l.came);
     for (int32_t i = 0; i < m; i++) {
-        struct stretch by = stretch_of(in, i, 0);
+        struct ring_stretch by = stretch_of(in, i, 0);
 
         l.buffer[i] = -1;
         memset(a->arrival + (size_t)i * MAX_SUB_BLOCKS, 0,

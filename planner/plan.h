@@ -532,6 +532,15 @@ const struct ring_lanes *ring_lanes_here(void);
 int ring_is_wide(const struct ring_input *in, int *falling);
 double ring_run_wide(const struct ring_input *in, struct ring_arrays *a, int falling,
                      double *fin);
+/* By how much computing and transfer beside each other stretch block k of rank i, all its
+ * pieces alike; alone_of: what a rank computes in a step, alone. */
+struct ring_stretch {
+    double compute, transfer, overhead_ms;
+};
+struct ring_stretch ring_stretch_of(const struct ring_input *in, int32_t i, int32_t k,
+                                    double (*alone_of)(const struct ring_input *, int32_t,
+                                                       int32_t));
+
 /* Where links differ: alone, KV of rank j into rank i; beside what is computed, block k
  * into rank i; block k on rank i, own_ms and peer_ms being what its block k (or k - 1)
  * and that of the rank before take alone. */

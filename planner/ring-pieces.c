@@ -29,15 +29,11 @@ static double alone_ms(const struct ring_input *in, int32_t i, int32_t k)
     return sum;
 }
 
-/* By how much computing and transfer beside each other stretch the pieces of block k on
- * rank i: all of them alike. */
-struct stretch {
-    double compute, transfer, overhead_ms;
-};
-
-static struct stretch stretch_of(const struct ring_input *in, int32_t i, int32_t k)
+struct ring_stretch ring_stretch_of(const struct ring_input *in, int32_t i, int32_t k,
+                                    double (*alone_of)(const struct ring_input *, int32_t,
+                                                       int32_t))
 {
-    struct stretch s = {1, 1, 0};
+    struct ring_stretch s = {1, 1, 0};
     int32_t from = i > 0 ? i - 1 : in->m - 1, j = (i - k + in->m) % in->m;
     const struct link_into *link;
     double own, alone;
@@ -46,16 +42,21 @@ static struct stretch stretch_of(const struct ring_input *in, int32_t i, int32_t
         return s;
     link = &in->into[i];
     s.overhead_ms = k > 0 ? link->beside.overhead_ms : 0;
-    own = alone_ms(in, i, k);
+    own = alone_of(in, i, k);
     if (own > 0)
         s.compute =
-            (ring_compute_ms(in, i, k, own, alone_ms(in, from, k)) - s.overhead_ms) / own;
+            (ring_compute_ms(in, i, k, own, alone_of(in, from, k)) - s.overhead_ms) / own;
     alone = in->starts[j] * link->alpha_ms + link->token_ms * (double)in->len[j];
     if (k > 0 && alone > 0)
-        s.transfer = ring_transfer_ms(in, i, k, alone_ms(in, i, k - 1),
-                                      alone_ms(in, from, k - 1)) /
+        s.transfer = ring_transfer_ms(in, i, k, alone_of(in, i, k - 1),
+                                      alone_of(in, from, k - 1)) /
                      alone;
     return s;
+}
+
+static struct ring_stretch stretch_of(const struct ring_input *in, int32_t i, int32_t k)
+{
+    return ring_stretch_of(in, i, k, alone_ms);
 }
 
 /* Step k of rank i, whose block comes from rank j: arrival[] is when its pieces are at
@@ -67,7 +68,7 @@ static double run_block(const struct ring_input *in, int32_t i, int32_t j, int32
 {
     const double *send_ms, *ms;
     double now = before, start = 0, busy = 0, wait = 0;
-    struct stretch by = stretch_of(in, i, k);
+    struct ring_stretch by = stretch_of(in, i, k);
     int32_t n = in->pieces(in->pieces_ctx, i, j, &ms, &send_ms);
 
     for (int32_t p = 0; p < n; p++) {

@@ -182,6 +182,32 @@ void fixture_plan_free(struct fixture_plan *p)
     free(p->workspace);
 }
 
+void fixture_places_init(struct fixture_plan *p, size_t n)
+{
+    fixture_plan_init(p, n);
+    p->plan.places = calloc(n, sizeof *p->plan.places);
+    if (!p->plan.places)
+        die("out of memory");
+}
+
+void fixture_places_free(struct fixture_plan *p)
+{
+    free(p->plan.places);
+    fixture_plan_free(p);
+}
+
+hcp_ring *fixture_ring_of(const hcp_models *models, const hcp_rank *ranks, size_t n)
+{
+    hcp_shape shape;
+    hcp_ring *ring = NULL;
+    char text[512] = "";
+
+    hcp_shape_init(&shape);
+    if (hcp_ring_create(models, &shape, ranks, n, NULL, text, sizeof text, &ring))
+        die(text);
+    return ring;
+}
+
 hcp_status fixture_split(const hcp_ring *ring, const hcp_question *question,
                          struct fixture_plan *p, char *text, size_t text_size)
 {

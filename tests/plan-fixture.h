@@ -27,6 +27,9 @@ void fixture_free(hcp_models *models);
 hcp_ring *fixture_ring(const hcp_models *models, const struct fixture *fixtures,
                        const int *which, const int64_t *caps, size_t n);
 
+/* A ring of these ranks as they are, default shape. */
+hcp_ring *fixture_ring_of(const hcp_models *models, const hcp_rank *ranks, size_t n);
+
 /* splitmix64: the same numbers on every machine. */
 uint64_t fixture_random(uint64_t *state);
 int64_t fixture_range(uint64_t *state, int64_t lo, int64_t hi); /* inclusive */
@@ -43,6 +46,9 @@ struct fixture_plan {
 };
 void fixture_plan_init(struct fixture_plan *p, size_t n);
 void fixture_plan_free(struct fixture_plan *p);
+/* The same with places, for orders and links. */
+void fixture_places_init(struct fixture_plan *p, size_t n);
+void fixture_places_free(struct fixture_plan *p);
 hcp_status fixture_split(const hcp_ring *ring, const hcp_question *question,
                          struct fixture_plan *p, char *text, size_t text_size);
 

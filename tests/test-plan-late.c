@@ -110,19 +110,6 @@ static void free_case(struct late_case *c)
     fixture_free(c->models);
 }
 
-static void plan_of(struct fixture_plan *p, size_t n)
-{
-    fixture_plan_init(p, n);
-    p->plan.places = calloc(n, sizeof *p->plan.places);
-    assert_non_null(p->plan.places);
-}
-
-static void free_plan(struct fixture_plan *p)
-{
-    free(p->plan.places);
-    fixture_plan_free(p);
-}
-
 static void evaluate(const struct late_case *c, struct fixture_plan *p, int number)
 {
     char text[512] = "";
@@ -262,7 +249,7 @@ static void orders(int buffers, uint64_t seed)
 
         make_case(&c, &seed, n, 40, i % 3);
         c.question.buffers = buffers;
-        plan_of(&p, n);
+        fixture_places_init(&p, n);
         evaluate(&c, &p, i);
         check_plan(&c, &p, i);
         best = best_order(&c, &line);
@@ -273,7 +260,7 @@ static void orders(int buffers, uint64_t seed)
         gained += p.plan.in_turn_ms > 1.01 * p.plan.makespan_ms;
         most = fmax(most, p.plan.in_turn_ms / p.plan.makespan_ms);
         worst = fmax(worst, p.plan.makespan_ms / best);
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     print_message(
@@ -315,7 +302,7 @@ static void hides_what_can_be_hidden(void **state)
         make_case(&c, &seed, 4, 200, 0);
         c.question.link_gbps *= 5;
         c.question.buffers = i % 2 ? 2 : 0;
-        plan_of(&p, 4);
+        fixture_places_init(&p, 4);
         evaluate(&c, &p, i);
         check_plan(&c, &p, i);
         if (p.plan.in_turn_ms > 1.02 * p.plan.late_bound_ms) {
@@ -327,7 +314,7 @@ static void hides_what_can_be_hidden(void **state)
             most_of_it += part >= 0.9;
             n++;
         }
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     print_message(
@@ -355,7 +342,7 @@ static void large_rings_are_near(void **state)
 
         make_case(&c, &seed, n, 60, 0);
         c.question.buffers = i % 2 ? 2 : 0;
-        plan_of(&p, n);
+        fixture_places_init(&p, n);
         evaluate(&c, &p, i);
         check_plan(&c, &p, i);
         do {
@@ -371,7 +358,7 @@ static void large_rings_are_near(void **state)
         } while (k < n);
         near += p.plan.makespan_ms <= 1.01 * best;
         worst = fmax(worst, p.plan.makespan_ms / best);
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     print_message("# 5 and 6 ranks: %d of %d within 1 %% of all slots, worst %.3f\n",
@@ -425,7 +412,7 @@ static void split_and_order_are_near(void **state)
 
         make_case(&c, &seed, n, n == 4 ? 4 : 8, i % 3);
         c.question.tile = 128;
-        plan_of(&p, n);
+        fixture_places_init(&p, n);
         if (fixture_split(c.ring, &c.question, &p, text, sizeof text))
             fail_msg("problem %d: %s", i, text);
         check_plan(&c, &p, i);
@@ -433,7 +420,7 @@ static void split_and_order_are_near(void **state)
         near += p.plan.makespan_ms <= 1.01 * best;
         worst = fmax(worst, p.plan.makespan_ms / best);
         gained += p.plan.in_turn_ms > 1.01 * p.plan.makespan_ms;
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     print_message("# splits with their orders: %d of %d within 1 %% of all, worst %.3f; "
@@ -462,8 +449,8 @@ static void any_slots_end(void **state)
         make_case(&c, &seed, n, 64, i % 3);
         c.question.buffers = (int32_t)fixture_range(&seed, 1, 4);
         c.question.late_kv = 0;
-        plan_of(&p, n);
-        plan_of(&again, n);
+        fixture_places_init(&p, n);
+        fixture_places_init(&again, n);
         evaluate(&c, &p, i);
         p.plan.late_kv = 1;
         for (size_t r = 0; r < n; r++)
@@ -495,8 +482,8 @@ static void any_slots_end(void **state)
         again.plan.ranks[0].late_slots++;
         assert_true(again.plan.fingerprint != hcp_plan_fingerprint(&again.plan));
         free(json);
-        free_plan(&p);
-        free_plan(&again);
+        fixture_places_free(&p);
+        fixture_places_free(&again);
         free_case(&c);
     }
 }
@@ -522,7 +509,7 @@ static void in_turn_is_in_turn(void **state)
         }
         c.question.buffers = (int32_t)fixture_range(&seed, 0, 3);
         c.question.late_kv = 0;
-        plan_of(&p, n);
+        fixture_places_init(&p, n);
         evaluate(&c, &p, i);
         for (int late = 0; late < 2; late++) {
             p.plan.late_kv = late;
@@ -538,7 +525,7 @@ static void in_turn_is_in_turn(void **state)
             assert_true(steps[0][k].ready_ms == steps[1][k].ready_ms ||
                         (isnan(steps[0][k].ready_ms) && isnan(steps[1][k].ready_ms)));
         }
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
 }

@@ -100,18 +100,6 @@ static void random_case(struct layer_case *c, size_t n, int64_t most, uint64_t *
                 c->ranks[r].max_tokens = fixture_range(seed, 1, q->seq_len);
 }
 
-static hcp_ring *make_ring(const hcp_models *models, const hcp_rank *ranks, size_t n)
-{
-    hcp_shape shape;
-    hcp_ring *ring = NULL;
-    char text[512] = "";
-
-    hcp_shape_init(&shape);
-    hcp_ring_create(models, &shape, ranks, n, NULL, text, sizeof text, &ring);
-    assert_string_equal(text, "");
-    return ring;
-}
-
 static void brute_force(void **state)
 {
     uint64_t seed = 600;
@@ -131,7 +119,7 @@ static void brute_force(void **state)
 
         random_case(&c, n, n == 2 ? 64 : 27, &seed);
         models = fixture_models(c.fixtures, 4);
-        ring = make_ring(models, c.ranks, n);
+        ring = fixture_ring_of(models, c.ranks, n);
         fixture_plan_init(&p, n);
         best = reference_best(ring, &c.question, brute);
         status = fixture_split(ring, &c.question, &p, text, sizeof text);
@@ -191,7 +179,7 @@ static void promises(void **state)
         if (fixture_range(&seed, 0, 3) == 0)
             c.question.layout = HCP_LAYOUT_AUTO;
         models = fixture_models(c.fixtures, 4);
-        ring = make_ring(models, c.ranks, n);
+        ring = fixture_ring_of(models, c.ranks, n);
         fixture_plan_init(&p, n);
         fixture_plan_init(&other, n);
         q = c.question;
@@ -289,7 +277,7 @@ static void closed_form(void **state)
             ranks[r].linear_after_us = fixture_real(&seed, 0.01, 9);
             ranks[r].linear_after_fixed_us = fixed ? fixture_real(&seed, 0, 900) : 0;
         }
-        ring = make_ring(models, ranks, n);
+        ring = fixture_ring_of(models, ranks, n);
         assert_true(hcp_workspace_bytes(n) <= sizeof workspace);
         scratch_carve(&s, workspace, n);
         memset(&p, 0, sizeof p);
@@ -372,7 +360,7 @@ static void zigzag_plan(void **state)
                (ranks[r].linear_before_us + ranks[r].linear_after_us) / 1e3;
         sum += 1 / c[r];
     }
-    ring = make_ring(models, ranks, 4);
+    ring = fixture_ring_of(models, ranks, 4);
     fixture_plan_init(&p, 4);
     fixture_split(ring, &q, &p, text, sizeof text);
     assert_string_equal(text, "");
@@ -406,11 +394,11 @@ static void json(void **state)
         hcp_rank_init(&ranks[r]);
         strcpy(ranks[r].device, "tiled");
     }
-    plain = make_ring(models, ranks, 2);
+    plain = fixture_ring_of(models, ranks, 2);
     ranks[1].linear_before_us = 0.25;
     ranks[1].linear_after_us = 1.5;
     ranks[1].linear_after_fixed_us = 20;
-    ring = make_ring(models, ranks, 2);
+    ring = fixture_ring_of(models, ranks, 2);
     fixture_plan_init(&p, 2);
     fixture_plan_init(&copy, 2);
     fixture_split(plain, &q, &p, text, sizeof text);

@@ -78,18 +78,6 @@ static void random_case(struct memory_case *c, size_t n, int64_t most, uint64_t 
     c->ranks[0].max_bytes += each * KV;
 }
 
-static hcp_ring *make_ring(const hcp_models *models, const hcp_rank *ranks, size_t n)
-{
-    hcp_shape shape;
-    hcp_ring *ring = NULL;
-    char text[512] = "";
-
-    hcp_shape_init(&shape);
-    hcp_ring_create(models, &shape, ranks, n, NULL, text, sizeof text, &ring);
-    assert_string_equal(text, "");
-    return ring;
-}
-
 static void brute_force(void **state)
 {
     uint64_t seed = 700;
@@ -111,7 +99,7 @@ static void brute_force(void **state)
         if (c.question.tile == 0)
             c.question.tile = c.fixtures[0].tile;
         models = fixture_models(c.fixtures, 4);
-        ring = make_ring(models, c.ranks, n);
+        ring = fixture_ring_of(models, c.ranks, n);
         fixture_plan_init(&p, n);
         fixture_plan_init(&loose, n);
         best = reference_best(ring, &c.question, brute);
@@ -139,7 +127,7 @@ static void brute_force(void **state)
             hcp_ring_free(ring);
             for (size_t r = 0; r < n; r++)
                 c.ranks[r].max_bytes = 0;
-            ring = make_ring(models, c.ranks, n);
+            ring = fixture_ring_of(models, c.ranks, n);
             fixture_split(ring, &c.question, &loose, text, sizeof text);
             assert_true(loose.plan.makespan_ms <= p.plan.makespan_ms);
             bound += loose.plan.makespan_ms < p.plan.makespan_ms;
@@ -183,7 +171,7 @@ static void never_exceeded(void **state)
             c.question.strategy = (hcp_strategy)fixture_range(&seed, HCP_STRATEGY_EVEN,
                                                               HCP_STRATEGY_PROPORTIONAL);
         models = fixture_models(c.fixtures, 4);
-        ring = make_ring(models, c.ranks, n);
+        ring = fixture_ring_of(models, c.ranks, n);
         fixture_plan_init(&p, n);
         status = fixture_split(ring, &c.question, &p, text, sizeof text);
         if (status == HCP_STATUS_OK) {
@@ -287,7 +275,7 @@ static void four_ranks(void **state)
         if (c.question.tile > 1)
             c.question.seq_len += c.question.seq_len % c.question.tile == 1;
         models = fixture_models(c.fixtures, 4);
-        ring = make_ring(models, c.ranks, 4);
+        ring = fixture_ring_of(models, c.ranks, 4);
         fixture_plan_init(&p, 4);
         best = best_of_four(ring, &c.question);
         status = fixture_split(ring, &c.question, &p, text, sizeof text);
@@ -349,7 +337,7 @@ static void what_is_missing(void **state)
         if (fixture_range(&seed, 0, 9) == 0)
             for (size_t r = 0; r < n; r++)
                 c.ranks[r].max_tokens = c.question.seq_len / (int64_t)(2 * n) + 1;
-        ring = make_ring(models, c.ranks, n);
+        ring = fixture_ring_of(models, c.ranks, n);
         fixture_plan_init(&p, n);
         if (fixture_split(ring, &c.question, &p, text, sizeof text) == HCP_STATUS_OK)
             goto next;
@@ -365,7 +353,7 @@ static void what_is_missing(void **state)
                     continue;
                 c.ranks[r].max_bytes = HCP_PLAN_MAX_BYTES;
                 hcp_ring_free(ring);
-                ring = make_ring(models, c.ranks, n);
+                ring = fixture_ring_of(models, c.ranks, n);
                 assert_int_equal(
                     fixture_split(ring, &c.question, &p, text, sizeof text),
                     HCP_STATUS_INFEASIBLE);
@@ -386,7 +374,7 @@ static void what_is_missing(void **state)
 
             c.ranks[rank].max_bytes += more ? bytes : -1;
             hcp_ring_free(ring);
-            ring = make_ring(models, c.ranks, n);
+            ring = fixture_ring_of(models, c.ranks, n);
             status = fixture_split(ring, &c.question, &p, text, sizeof text);
             if (status != (more ? HCP_STATUS_OK : HCP_STATUS_INFEASIBLE))
                 fail_msg("problem %d, %lld bytes more on rank %zu: %s", i,
@@ -467,7 +455,7 @@ static void tile_choice(void **state)
             c.ranks[r].max_tokens = 0;
         }
         models = fixture_models(c.fixtures, 4);
-        ring = make_ring(models, c.ranks, n);
+        ring = fixture_ring_of(models, c.ranks, n);
         fixture_plan_init(&p, n);
         q = c.question;
         q.tile = unit;
@@ -507,7 +495,7 @@ static void json(void **state)
         hcp_rank_init(&ranks[r]);
         strcpy(ranks[r].device, "d0");
     }
-    ring = make_ring(models, ranks, 2);
+    ring = fixture_ring_of(models, ranks, 2);
     fixture_plan_init(&p, 2);
     fixture_plan_init(&copy, 2);
     hcp_question_init(&q);
@@ -524,7 +512,7 @@ static void json(void **state)
     ranks[1].max_bytes = 50000000 + 3 * 2048 * (int64_t)KV + (8192 - 2048) * (int64_t)KV;
     ranks[1].weight_bytes = 50000000;
     q.layers = 3;
-    ring = make_ring(models, ranks, 2);
+    ring = fixture_ring_of(models, ranks, 2);
     assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), 0);
     assert_int_equal(p.plan.ranks[1].tokens, 2048); /* to the byte */
     assert_int_equal(p.plan.ranks[1].memory_bytes, ranks[1].max_bytes);
@@ -573,7 +561,7 @@ static void json(void **state)
                                          sizeof text, &ring),
                          HCP_STATUS_INVALID);
     }
-    ring = make_ring(models, ranks, 2);
+    ring = fixture_ring_of(models, ranks, 2);
     for (int k = 0; k < 4; k++) {
         hcp_question wrong = q;
 

@@ -204,19 +204,6 @@ static void reorder(const struct order_case *c, const int32_t *order,
     out->ring = ring_of(out);
 }
 
-static void places_of(struct fixture_plan *p, size_t n)
-{
-    fixture_plan_init(p, n);
-    p->plan.places = calloc(n, sizeof *p->plan.places);
-    assert_non_null(p->plan.places);
-}
-
-static void free_plan(struct fixture_plan *p)
-{
-    free(p->plan.places);
-    fixture_plan_free(p);
-}
-
 static int in_memory(const struct order_case *c, const int64_t *tokens)
 {
     int64_t bytes[MAX];
@@ -386,7 +373,7 @@ static void equals_brute_force(void **state)
             add_memory(&c, &seed);
         c.question.barrier = fixture_range(&seed, 0, 7) == 0;
         c.question.layout = (hcp_layout)fixture_range(&seed, 0, HCP_LAYOUT_STRIPED);
-        places_of(&p, n);
+        fixture_places_init(&p, n);
         status = fixture_split(c.ring, &c.question, &p, text, sizeof text);
         best = brute_force(&c, &given);
         if (isinf(best)) {
@@ -419,7 +406,7 @@ static void equals_brute_force(void **state)
         for (size_t r = 0; r < n; r++)
             assert_int_equal(p.plan.places[r].rank, r);
     next:
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     print_message("# %d problems, %d with links, %d use ranks 0 and 1, reordering gains "
@@ -448,13 +435,13 @@ static void four_contiguous(void **state)
         c.question.order = HCP_ORDER_FIXED;
         if (i % 4 == 0)
             c.question.n_links = 0;
-        places_of(&p, 4);
+        fixture_places_init(&p, 4);
         assert_int_equal(fixture_split(c.ring, &c.question, &p, text, sizeof text), 0);
         check_plan(&c, &p.plan, i);
         best = split_best(&c, 0, c.question.seq_len / 128, 128, tokens);
         worst = fmax(worst, p.plan.makespan_ms / best);
         near += p.plan.makespan_ms <= 1.01 * best;
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     print_message("# %d of %d within 1 %% of all tile splits, worst %.3f\n", near,
@@ -483,13 +470,13 @@ static void four_contiguous_by_default(void **state)
         c.question.layout = HCP_LAYOUT_CONTIGUOUS;
         c.question.order = HCP_ORDER_GIVEN;
         c.question.n_links = 0;
-        places_of(&p, 4);
+        fixture_places_init(&p, 4);
         assert_int_equal(fixture_split(c.ring, &c.question, &p, text, sizeof text), 0);
         check_plan(&c, &p.plan, i);
         best = split_best(&c, 0, c.question.seq_len / 128, 128, tokens);
         worst = fmax(worst, p.plan.makespan_ms / best);
         near += p.plan.makespan_ms <= 1.01 * best;
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     print_message("# by default %d of %d within 1 %% of all tile splits, worst %.3f\n",
@@ -510,8 +497,8 @@ static void bounded_search_is_near(void **state)
         char text[512];
 
         make_case(&c, &seed, 6, fixture_range(&seed, 12, 200), i % 2);
-        places_of(&all, 6);
-        places_of(&some, 6);
+        fixture_places_init(&all, 6);
+        fixture_places_init(&some, 6);
         assert_int_equal(plan_split(c.ring, &c.question, 1, all.workspace,
                                     all.workspace_bytes, text, sizeof text, &all.plan),
                          0);
@@ -522,8 +509,8 @@ static void bounded_search_is_near(void **state)
         check_plan(&c, &some.plan, i);
         near += some.plan.makespan_ms <= 1.01 * all.plan.makespan_ms;
         worst = fmax(worst, some.plan.makespan_ms / all.plan.makespan_ms);
-        free_plan(&all);
-        free_plan(&some);
+        fixture_places_free(&all);
+        fixture_places_free(&some);
         free_case(&c);
     }
     print_message("# %d of %d within 1 %% of all orders, worst %.3f\n", near, problems,
@@ -559,8 +546,8 @@ static void plans_are_consistent(void **state)
         c.question.strategy = (hcp_strategy)fixture_range(&seed, 0, HCP_STRATEGY_BEST);
         if (c.question.strategy == HCP_STRATEGY_LUT)
             c.question.strategy = HCP_STRATEGY_BEST;
-        places_of(&p, n);
-        places_of(&again, n);
+        fixture_places_init(&p, n);
+        fixture_places_init(&again, n);
         if (fixture_split(c.ring, &c.question, &p, text, sizeof text)) {
             if (!c.ring->memory || !strstr(text, "caps are short by"))
                 fail_msg("problem %d: %s", i, text);
@@ -606,8 +593,8 @@ static void plans_are_consistent(void **state)
         free(json);
         free(json_again);
     next:
-        free_plan(&p);
-        free_plan(&again);
+        fixture_places_free(&p);
+        fixture_places_free(&again);
         free_case(&c);
     }
 }
@@ -638,14 +625,14 @@ static void slow_link_is_avoided(void **state)
     q.n_links = 2;
     q.order = HCP_ORDER_FREE;
     q.extrapolate = 1;
-    places_of(&p, 4);
+    fixture_places_init(&p, 4);
     assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), 0);
     for (int32_t i = 0; i < 4; i++)
         place[p.plan.places[i].rank] = i;
     assert_int_not_equal(place[2], place[1] + 1);
     assert_int_not_equal(place[1], place[2] + 1);
     assert_true(p.plan.given_order_ms > 1.2 * p.plan.any_order_ms);
-    free_plan(&p);
+    fixture_places_free(&p);
     hcp_ring_free(ring);
     fixture_free(models);
 }
@@ -680,7 +667,7 @@ static void nothing_is_sent_in_vain(void **state)
         c.question.seq_len = 0;
         for (size_t r = 0; r < n; r++)
             c.question.seq_len += tokens[r] = fixture_range(&seed, 100, 3000);
-        places_of(&p, n);
+        fixture_places_init(&p, n);
         for (int zigzag = 0; zigzag < 2; zigzag++)
             for (int slow = 0; slow < 2; slow++) {
                 c.question.layout = zigzag ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
@@ -703,7 +690,7 @@ static void nothing_is_sent_in_vain(void **state)
             }
         assert_true(ms[0][0] == ms[0][1]);
         slower += ms[1][1] > 100 * ms[1][0];
-        free_plan(&p);
+        fixture_places_free(&p);
         free_case(&c);
     }
     assert_true(slower > problems / 2);
@@ -726,7 +713,7 @@ static void bad_questions_are_refused(void **state)
     char text[512];
 
     (void)state;
-    places_of(&p, 3);
+    fixture_places_init(&p, 3);
     for (int i = 0; i < 11; i++) {
         hcp_question_init(&q);
         memcpy(bad, good, sizeof bad);
