@@ -295,9 +295,7 @@ hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int ex
             "in tiles of %lld; raise a cap, add a rank or use a smaller tile",
             (long long)missing, (long long)p.seq_len, (long long)p.tile);
     strategy_speeds(&p, &s);
-    status = question->late_kv
-                 ? late_split(&p, &s, question, exhaustive, text, text_size, &answer)
-                 : rings_decide(&p, &s, question, exhaustive, text, text_size, &answer);
+    status = rings_decide(&p, &s, question, exhaustive, text, text_size, &answer);
     if (status == HCP_STATUS_INFEASIBLE && p.memory)
         return memory_explain(&p, &s, question->layout, text, text_size);
     if (status)

@@ -327,9 +327,11 @@ typedef struct hcp_plan {
                         (h = 0: itself), and a link carries blocks by slot; in one slot
                         the one with fewer late_slots first, then smaller h. A rank
                         computes its own block, then others as they come */
-    double in_turn_ms;    /* of late_kv: the fastest found with all KV in turn; that */
-    double late_bound_ms; /* over makespan_ms is the gain. No order is faster than the
-                             bound with these tokens. NaN without late_kv */
+    double in_turn_ms;    /* of late_kv: the fastest found with all KV in turn, in any
+                             order that the question leaves open; that over makespan_ms is
+                             the gain. NaN: none inside the hull, or no late_kv */
+    double late_bound_ms; /* no order of the blocks is faster with these tokens; NaN
+                             without late_kv */
     int32_t joint;         /* 1: kv_tokens and KV segments are the ranks' own */
     double tied_ms; /* joint: what the question without it gets, in the same order; of a
                        plan that hcp_plan_evaluate() fills the same queries with their own

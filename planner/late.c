@@ -17,11 +17,13 @@ enum { ALL_SLOTS = 4, ROUNDS = 4 };
 struct late_search {
     struct problem *p;
     struct scratch *s;
-    struct score best; /* of TOK_KEPT with s->slots_best in layout */
+    struct score
+        best; /* of TOK_KEPT with s->slots_best in layout; source: if it matters */
     hcp_layout layout;
     int32_t rank[LATE_RANKS]; /* those whose KV is sent */
     int32_t n, most;          /* their number, largest slot that is tried */
     int budget;
+    int glance; /* orders are compared: less is looked at where that is much */
 };
 
 static struct score with_slots(struct late_search *q, const int64_t *tokens,
@@ -143,7 +145,7 @@ static double find_slots(struct late_search *q, const int64_t *tokens)
 
     find_senders(q, tokens);
     m = q->most + 1;
-    q->budget = m <= 8 ? 1500 : m <= 16 ? 800 : 300;
+    q->budget = q->glance ? 120 : m <= 8 ? 1500 : m <= 16 ? 800 : 300;
     memset(q->s->slots_trial, 0, q->p->n * sizeof *q->s->slots_trial);
     if (m > 2 && m <= ALL_SLOTS) {
         try_all_slots(q, tokens, &ms);
@@ -157,17 +159,26 @@ static double find_slots(struct late_search *q, const int64_t *tokens)
     return ms;
 }
 
+static int known(const struct problem *p, struct score score)
+{
+    return !score.none && (p->extrapolate || score.source != HCP_FROM_EXTRAPOLATED);
+}
+
+/* The fastest of those inside the measured lengths; of others only where there is none.
+ */
 static void keep(struct late_search *q, const int64_t *tokens, double ms)
 {
     struct problem *p = q->p;
     struct scratch *s = q->s;
+    struct score score = {.ms = ms};
 
-    if (!q->best.none && ms >= q->best.ms)
+    if (known(p, q->best) && ms >= q->best.ms)
         return;
-    if (!q->best.none && !p->extrapolate &&
-        eval_source(p, s, tokens) == HCP_FROM_EXTRAPOLATED)
+    if (!p->extrapolate)
+        score.source = eval_source(p, s, tokens);
+    if (!known(p, score) && !q->best.none && (known(p, q->best) || ms >= q->best.ms))
         return;
-    q->best = (struct score){.ms = ms};
+    q->best = score;
     q->layout = p->layout;
     memmove(s->tokens[TOK_KEPT], tokens, p->n * sizeof *tokens);
     memcpy(s->slots_best, s->slots_here, p->n * sizeof *s->slots_best);
@@ -181,7 +192,7 @@ static void improve(struct late_search *q, const int64_t *tokens, int free_token
     struct score score;
     double ms;
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < (q->glance && p->n > ALL_SLOTS ? 2 : ROUNDS); round++) {
         ms = find_slots(q, tokens);
         keep(q, tokens, ms);
         if (!free_tokens)
@@ -214,6 +225,26 @@ static void try_others(struct late_search *q, int thorough)
     }
 }
 
+/* Splits of fewer ranks: of every set of few, of more without the slowest. */
+static void try_fewer(struct late_search *q)
+{
+    struct problem *p = q->p;
+    int64_t *tokens = q->s->tokens[TOK_CUR];
+    int exact;
+
+    if (p->n > ALL_SLOTS) {
+        if (!strategy_drop(p, q->s, tokens).none)
+            improve(q, tokens, 0);
+        return;
+    }
+    for (unsigned set = 1; set + 1 < 1u << p->n; set++) {
+        for (size_t r = 0; r < p->n; r++)
+            q->s->allowed[r] = set >> r & 1;
+        if (!solve(p, q->s, q->s->allowed, HUGE_MS, tokens, &exact).none)
+            improve(q, tokens, 0);
+    }
+}
+
 void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
                  int free_tokens, struct answer *out)
 {
@@ -222,7 +253,7 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
     size_t bytes = p->n * sizeof *s->slots_plan;
     hcp_layout layouts[3];
 
-    out->in_turn_ms = out->score.ms;
+    out->in_turn_ms = known(p, out->score) ? out->score.ms : NAN;
     free_tokens &= question->strategy == HCP_STRATEGY_BEST;
     p->thorough = p->any_subset = 1; /* moves between all pairs of ranks */
     memo_reset(&s->memo);
@@ -235,6 +266,7 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
         memset(s->allowed, 1, p->n);
         if (!solve(p, s, s->allowed, HUGE_MS, s->tokens[TOK_OTHER], &exact).none)
             improve(&q, s->tokens[TOK_OTHER], 1);
+        try_fewer(&q);
         if (i == 0) /* the layout of the other strategies */
             try_others(&q, thorough);
     }
@@ -255,50 +287,13 @@ void late_decide(struct problem *p, struct scratch *s, const hcp_question *quest
     out->exact &= p->n == 1;
 }
 
-static int known(const struct problem *p, struct score score)
+double late_glance(struct problem *p, struct scratch *s, const int64_t *tokens,
+                   int free_tokens)
 {
-    return !score.none && (p->extrapolate || score.source != HCP_FROM_EXTRAPOLATED);
-}
+    struct late_search q = {.p = p, .s = s, .best = {1, 0, 0, 0}, .glance = 1};
 
-hcp_status late_split(struct problem *p, struct scratch *s, const hcp_question *question,
-                      int exhaustive, char *text, size_t text_size, struct answer *out)
-{
-    const struct problem asked = *p;
-    hcp_question given = *question;
-    struct answer kept;
-    struct score first = {1, 0, 0, 0};
-    hcp_status status;
-
-    given.order = HCP_ORDER_GIVEN;
-    if (question->order == HCP_ORDER_FREE) { /* orders are compared in turn */
-        p->any_subset = p->links != NULL; /* as the question without an order */
-        if (rings_decide(p, s, &given, 0, NULL, 0, out) == HCP_STATUS_OK) {
-            late_decide(p, s, &given, 1, out);
-            first = out->score;
-        }
-        *p = asked;
-        memo_reset(&s->memo);
-    }
-    status = rings_decide(p, s, question, exhaustive, text, text_size, out);
-    if (status)
-        return status;
-    late_decide(p, s, question, 1, out);
-    if (!known(p, first) || (known(p, out->score) && out->score.ms <= first.ms))
-        return HCP_STATUS_OK;
-    kept = *out;
-    *p = asked; /* back to the caller's order */
-    p->any_subset = p->links != NULL;
-    for (size_t r = 0; r < p->n; r++)
-        s->place_best[r] = (int32_t)r;
-    order_set(p, s, asked.ring, s->place_best);
-    memo_reset(&s->memo);
-    status = rings_decide(p, s, &given, 0, text, text_size, out);
-    if (status)
-        return status;
-    late_decide(p, s, &given, 1, out);
-    out->given_order_ms = kept.given_order_ms;
-    out->any_order_ms = kept.any_order_ms;
-    return HCP_STATUS_OK;
+    improve(&q, tokens, free_tokens);
+    return known(p, q.best) ? q.best.ms : HUGE_MS;
 }
 
 int late_bad(const hcp_plan *plan)

@@ -12,7 +12,7 @@
  * slowest or fastest first, and chains of fast links, by exchanging two ranks, moving
  * one, and turning a run of them round, until no such step helps or the budget is spent.
  */
-enum { FEW_ORDERS = 5040, MAX_STARTS = 8, SUBSETS_TOO = 4 };
+enum { FEW_ORDERS = 5040, FEW_LATE_ORDERS = 720, SUBSETS_TOO = 4 };
 
 struct search {
     struct problem *p;
@@ -21,6 +21,8 @@ struct search {
     const hcp_question *question;
     double best_ms; /* of s->place_best, over all layouts so far */
     int budget;
+    int late;          /* orders are compared with late KV */
+    double in_turn_ms; /* of late_kv: the fastest in turn so far; NaN: none */
 };
 
 void order_set(struct problem *p, struct scratch *s, const hcp_ring *ring,
@@ -99,7 +101,7 @@ static int64_t count_orders(const struct problem *p, const int32_t *kind)
     int64_t orders = 1;
 
     for (size_t r = p->causal ? 0 : 1; r < p->n; r++) { /* multinomial, rank by rank */
-        int64_t same = 1, before = 1; /* itself */
+        int64_t same = 1, before = 1;                   /* itself */
 
         for (size_t i = p->causal ? 0 : 1; i < r; i++) {
             before++;
@@ -115,7 +117,8 @@ static int64_t count_orders(const struct problem *p, const int32_t *kind)
 /* ---- trying one ---- */
 
 /* Time of the best split found in an order, in p's layout (BEST) or by the question's
- * rule; limit_ms or more when there is nothing faster inside the measured lengths. */
+ * rule, and of its late KV where orders are compared with it; limit_ms or more when there
+ * is nothing faster inside the measured lengths. */
 static double try_order(struct search *q, const int32_t *order, double limit_ms)
 {
     struct problem *p = q->p;
@@ -130,8 +133,10 @@ static double try_order(struct search *q, const int32_t *order, double limit_ms)
     if (q->question->strategy != HCP_STRATEGY_BEST) {
         if (strategy_decide(p, s, q->question, NULL, 0, &answer))
             return HUGE_MS;
-        return answer.score.ms;
+        return q->late ? late_glance(p, s, answer.tokens, 0) : answer.score.ms;
     }
+    if (q->late) /* what is slow in turn may be fast with late KV */
+        limit_ms = HUGE_MS;
     memset(s->allowed, 1, p->n);
     score = solve(p, s, s->allowed, limit_ms, s->tokens[TOK_CUR], &exact);
     if (p->n > 3 && p->n <= SUBSETS_TOO) {
@@ -143,6 +148,8 @@ static double try_order(struct search *q, const int32_t *order, double limit_ms)
             tokens = s->tokens[TOK_DROP];
         }
     }
+    if (q->late && !score.none)
+        return late_glance(p, s, tokens, 1);
     if (score.none || score.gave_up || score.ms >= limit_ms ||
         (!p->extrapolate && eval_source(p, s, tokens) == HCP_FROM_EXTRAPOLATED))
         return HUGE_MS;
@@ -331,7 +338,7 @@ static void descend(struct search *q)
 static void try_some(struct search *q)
 {
     size_t n = q->p->n, chains = q->p->links ? (n < 4 ? n : 4) : 0;
-    int budget = n <= 8 ? 420 : n <= 64 ? 64 : n <= 256 ? 16 : 0;
+    int budget = n <= 8 ? (q->late ? 140 : 420) : n <= 64 ? 64 : n <= 256 ? 16 : 0;
     int32_t *here = q->s->place_here;
 
     for (size_t start = 0; start < 3 + chains; start++) {
@@ -353,10 +360,10 @@ static void search_orders(struct search *q, int exhaustive)
 {
     struct problem *p = q->p;
     hcp_layout layouts[3];
-    int n = 1, all;
+    int n = 1, all, few = q->late ? FEW_LATE_ORDERS : FEW_ORDERS;
 
     find_kinds(p, q->s->kind_of);
-    all = exhaustive < 0 ? count_orders(p, q->s->kind_of) <= FEW_ORDERS : exhaustive;
+    all = exhaustive < 0 ? count_orders(p, q->s->kind_of) <= few : exhaustive;
     if (q->question->strategy == HCP_STRATEGY_BEST)
         n = strategy_layouts(p, q->question->layout, layouts);
     for (int i = 0; i < n; i++) {
@@ -371,19 +378,62 @@ static void search_orders(struct search *q, int exhaustive)
     }
 }
 
-/* As asked, in the order of s->place_best. */
+static int known(const struct problem *p, hcp_status status, const struct answer *a)
+{
+    return status == HCP_STATUS_OK &&
+           (p->extrapolate || a->score.source != HCP_FROM_EXTRAPOLATED);
+}
+
+/* As asked in p's order; alone: as if no other order were looked at, with what that
+ * leaves out of the search. */
+static hcp_status decide_once(struct search *q, int alone, char *text, size_t text_size,
+                              struct answer *out)
+{
+    struct problem *p = q->p;
+    const int thorough = p->thorough, any_subset = p->any_subset;
+    hcp_status status;
+
+    p->slots = NULL;
+    if (alone) {
+        p->any_subset = p->links != NULL;
+        p->thorough = p->any_subset || p->memory;
+    }
+    status = strategy_decide(p, q->s, q->question, text, text_size, out);
+    if (status == HCP_STATUS_OK && q->question->late_kv)
+        late_decide(p, q->s, q->question, 1, out);
+    p->thorough = thorough;
+    p->any_subset = any_subset;
+    return status;
+}
+
+/* As asked in p's order. Late KV is searched from several starts, so a wider search can
+ * end in a slower plan: the narrow one is a candidate, too. */
+static hcp_status decide(struct search *q, char *text, size_t text_size,
+                         struct answer *out)
+{
+    const int both = q->question->late_kv && q->question->order != HCP_ORDER_GIVEN;
+    struct answer alone = {.score = {1, 0, 0, 0}};
+    hcp_status status, first = HCP_STATUS_INFEASIBLE;
+
+    if (both)
+        first = decide_once(q, 1, NULL, 0, &alone);
+    status = decide_once(q, 0, text, text_size, out);
+    if (known(q->p, first, &alone) &&
+        (!known(q->p, status, out) || alone.score.ms < out->score.ms))
+        status = decide_once(q, 1, text, text_size, out);
+    if (status == HCP_STATUS_OK && q->question->late_kv &&
+        !(q->in_turn_ms <= out->in_turn_ms))
+        q->in_turn_ms = out->in_turn_ms;
+    return status;
+}
+
+/* The same in the order of s->place_best. */
 static hcp_status decide_in(struct search *q, char *text, size_t text_size,
                             struct answer *out)
 {
     order_set(q->p, q->s, q->ring, q->s->place_best);
     memo_reset(&q->s->memo);
-    return strategy_decide(q->p, q->s, q->question, text, text_size, out);
-}
-
-static int known(const struct problem *p, hcp_status status, const struct answer *a)
-{
-    return status == HCP_STATUS_OK &&
-           (p->extrapolate || a->score.source != HCP_FROM_EXTRAPOLATED);
+    return decide(q, text, text_size, out);
 }
 
 /* Whether the orders of a strategy are worth a search for the question: its own, and for
@@ -397,7 +447,8 @@ static int searched(const struct search *q, hcp_strategy strategy)
     if (strategy == q->question->strategy)
         return 1;
     if (q->question->strategy != HCP_STRATEGY_BEST ||
-        (p->n <= 3 && p->sub_blocks == 1 && p->extrapolate)) /* exact in every order */
+        (p->n <= 3 && p->sub_blocks == 1 && p->extrapolate &&
+         !q->late)) /* exact in every order */
         return 0;
     return strategy < HCP_STRATEGY_LUT ||
            (q->ring->has[kind] && !strategy_same_models(q->ring, kind));
@@ -419,6 +470,7 @@ static int find_order(struct search *q, hcp_strategy strategy, int exhaustive)
         q->s->place_best[r] = (int32_t)r;
     p->thorough = p->joint = 0; /* to compare orders */
     p->comparing = 1;
+    p->slots = NULL;
     search_orders(q, exhaustive);
     p->comparing = 0;
     p->thorough = 1;
@@ -435,35 +487,40 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out)
 {
-    struct search q = {.p = p, .s = s, .ring = p->ring, .question = question};
+    struct search q = {
+        .p = p, .s = s, .ring = p->ring, .question = question, .in_turn_ms = NAN};
     size_t bytes = p->n * sizeof *s->place_kept;
     hcp_status status;
-    double given_ms = NAN, any_ms = NAN;
+    double given_ms = NAN, any_ms = NAN, given_in_turn_ms;
 
     p->thorough = p->any_subset || p->memory;
-    status = strategy_decide(p, s, question, text, text_size, out);
+    status = decide(&q, text, text_size, out);
     out->given_order_ms = out->any_order_ms = NAN;
     if (question->order == HCP_ORDER_GIVEN)
         return status;
+    given_in_turn_ms = q.in_turn_ms;
     if (known(p, status, out))
         given_ms = any_ms = out->score.ms;
     for (size_t r = 0; r < p->n; r++)
         s->place_kept[r] = (int32_t)r;
-    for (int i = HCP_STRATEGY_BEST; i >= HCP_STRATEGY_EVEN; i--) {
-        if (!searched(&q, (hcp_strategy)i) ||
-            !find_order(&q, (hcp_strategy)i, exhaustive))
-            continue;
-        status = decide_in(&q, NULL, 0, out);
-        if (!known(p, status, out) || out->score.ms >= any_ms)
-            continue;
-        any_ms = out->score.ms;
-        memcpy(s->place_kept, s->place_best, bytes);
-    }
+    for (q.late = 0; q.late <= (question->late_kv != 0); q.late++)
+        for (int i = HCP_STRATEGY_BEST; i >= HCP_STRATEGY_EVEN; i--) {
+            if (!searched(&q, (hcp_strategy)i) ||
+                !find_order(&q, (hcp_strategy)i, exhaustive))
+                continue;
+            status = decide_in(&q, NULL, 0, out);
+            if (!known(p, status, out) || out->score.ms >= any_ms)
+                continue;
+            any_ms = out->score.ms;
+            memcpy(s->place_kept, s->place_best, bytes);
+        }
     for (size_t r = 0; question->order == HCP_ORDER_FIXED && r < p->n; r++)
         s->place_kept[r] = (int32_t)r;
     memcpy(s->place_best, s->place_kept, bytes);
     status = decide_in(&q, text, text_size, out);
     out->given_order_ms = given_ms;
     out->any_order_ms = any_ms;
+    out->in_turn_ms =
+        question->order == HCP_ORDER_FIXED ? given_in_turn_ms : q.in_turn_ms;
     return status;
 }

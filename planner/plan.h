@@ -644,22 +644,22 @@ void rings_given(struct problem *p, struct scratch *s, const hcp_question *quest
  * index), which is copied to s->place; p then asks about that. */
 void order_set(struct problem *p, struct scratch *s, const hcp_ring *ring,
                const int32_t *order);
-/* strategy_decide in the order, or over the orders, that the question says. Sets
- * given_order_ms and any_order_ms. exhaustive: -1 as many orders as are few, 0 never, 1
+/* strategy_decide, and late_decide where the question asks for it, in the order, or over
+ * the orders, that it says. Sets given_order_ms and any_order_ms. exhaustive: -1 as many orders as are few, 0 never, 1
  * always. */
 hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out);
 
-/* late.c: rings_decide with each rank's KV as late as is best, not slower than in the
- * caller's order. */
-hcp_status late_split(struct problem *p, struct scratch *s, const hcp_question *question,
-                      int exhaustive, char *text, size_t text_size, struct answer *out);
-/* An answer with each rank's KV as late as is best, into p->slots; free: the tokens
+/* late.c: an answer with each rank's KV as late as is best, into p->slots; free: the tokens
  * may change, too. Sets in_turn_ms and late_bound_ms. */
 void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
                  int free_tokens, struct answer *out);
 
+/* To compare orders: the time of a split, or of those found from it on (free), in p's
+ * layout with each rank's KV as late as is best; HUGE_MS: outside the measured lengths. */
+double late_glance(struct problem *p, struct scratch *s, const int64_t *tokens,
+                   int free_tokens);
 /* HCP_STATUS_INVALID and why: ways to run a ring in which KV cannot be late. */
 hcp_status late_check(int32_t sub_blocks, int32_t barrier, char *text, size_t text_size);
 /* Whether a plan with late KV is none that could be made. */

@@ -179,10 +179,10 @@ static void print_late(const hcp_plan *plan, FILE *out)
                     (int)plan->ranks[r].late_slots);
     if (!late)
         fputs("late KV: of no rank", out);
-    fprintf(out,
-            "; in turn %.4g ms (gain %.4gx), no order of these blocks is below %.4g "
-            "ms\n",
-            plan->in_turn_ms, gain, plan->late_bound_ms);
+    print_known(out, "; in turn ", plan->in_turn_ms, "");
+    if (!isnan(gain))
+        fprintf(out, " (gain %.4gx)", gain);
+    fprintf(out, ", no order of these blocks is below %.4g ms\n", plan->late_bound_ms);
 }
 
 static void print_joint(const hcp_plan *plan, FILE *out)

@@ -782,6 +782,43 @@ less_equal() { # A B SLACK
     [[ "$output" == *"late KV is for up to 64 ranks"* ]]
 }
 
+@test "--late-kv answers inside the measured lengths where a faster split is outside" {
+    hcp-profile import --db late.db nvidia-h200
+    hcp-plan fit --quiet --db late.db
+    set -- --db late.db --ranks \
+        nvidia-h200@mps:100,nvidia-h200@mps:10,nvidia-h200@mps:50 --seq-len 1605 \
+        --mask causal --layout contiguous --link-gbps 20 --linear-us 5:0,5:0,1:0
+    run hcp-plan split "$@"
+    [ "$status" -eq 3 ]
+    hcp-plan split "$@" --late-kv --json >late.json
+    grep -q '"source":"interpolated"' late.json
+    grep -q '"in_turn_ms":null' late.json
+    less_equal "$(field makespan_ms late.json)" "$(field drop_ms late.json)" 1e-9
+    less_equal "$(field makespan_ms late.json)" "$(makespan "$@" --late-kv --strategy even)" 1e-9
+    run hcp-plan split "$@" --late-kv
+    [[ "$output" == *"; in turn not known, no order of these blocks is below "* ]]
+}
+
+@test "--late-kv --reorder: orders are compared with late keys and values" {
+    set -- --ranks '3*nvidia-h200@mps:100,nvidia-h200@mps:50' --seq-len 32K --mask causal \
+        --max-tokens 9K --link-gbps 150 --link-alpha-us 10 \
+        --linear-us 0.02:0,0.8:0,0.02:0,0.02:0
+    hcp-plan split "$@" --late-kv --json >given.json
+    hcp-plan split "$@" --late-kv --reorder --json >free.json
+    hcp-plan split "$@" --late-kv --fix-order --json >fixed.json
+    hcp-plan split "$@" --reorder --json >turn.json
+    less_equal "$(field makespan_ms free.json)" "$(field makespan_ms given.json)" 1e-12
+    less_equal "$(field makespan_ms free.json)" "$(field makespan_ms turn.json)" 1e-12
+    less_equal "$(field in_turn_ms free.json)" "$(field makespan_ms turn.json)" 1e-12
+    [ "$(field any_order_ms free.json)" = "$(field makespan_ms free.json)" ]
+    [ "$(field any_order_ms fixed.json)" = "$(field makespan_ms free.json)" ]
+    [ "$(field given_order_ms fixed.json)" = "$(field makespan_ms fixed.json)" ]
+    [ "$(field given_order_ms free.json)" = "$(field makespan_ms fixed.json)" ]
+    hcp-plan simulate --plan free.json --json >sim.json
+    less_equal "$(field makespan_ms free.json)" "$(field makespan_ms sim.json)" 1e-12
+    less_equal "$(field makespan_ms sim.json)" "$(field makespan_ms free.json)" 1e-12
+}
+
 @test "what --links cannot read is named by line" {
     ask="hcp-plan split --ranks $R --seq-len 8K --links bad"
     try() { # LINE WHAT
