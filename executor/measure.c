@@ -65,7 +65,9 @@ static int open_ring(struct ring_program *p, const hcp_plan *plan,
                                  .barrier = plan->barrier,
                                  .buffers = plan->buffers,
                                  .seed = p->o.seed,
-                                 .layer = p->o.layer.hidden ? &p->o.layer : NULL};
+                                 .layer = p->o.layer.hidden ? &p->o.layer : NULL,
+                                 .spare_sms = p->o.spare_sms,
+                                 .channels = p->o.channels};
 
     if (rc)
         return rc;

@@ -20,6 +20,7 @@ enum {
     OPT_BARRIER,
     OPT_TRANSPORT,
     OPT_CHANNELS,
+    OPT_SPARE_SMS,
     OPT_JOINT,
     OPT_VERIFY,
     OPT_REPEAT,
@@ -68,6 +69,10 @@ static const struct argp_option options[] = {
      "nccl, mpi or auto: NCCL when every rank has a GPU of its own (auto)", 30},
     {"channels", OPT_CHANNELS, "N", 0,
      "NCCL's channels for each direction: auto, 1, 2, 4, 8 .. (auto)", 30},
+    {"spare-sms", OPT_SPARE_SMS, "N", 0,
+     "SMs that attention on the own block leaves to transfers (auto: --channels for what "
+     "goes in pieces)",
+     30},
     {"buffers", OPT_BUFFERS, "N", 0,
      "KV blocks a rank can hold beside its own (the plan's; 0: all of them)", 30},
     {"sub-blocks", OPT_SUB_BLOCKS, "N", 0, "Send KV blocks in N pieces (the plan's)", 30},
@@ -195,6 +200,14 @@ static int set_run(int key, const char *arg, struct ring_options *o, struct hcp_
                             "32",
                             arg);
         o->channels = (int32_t)n;
+        return HCP_OK;
+    case OPT_SPARE_SMS:
+        n = -1;
+        if (strcmp(arg, "auto") != 0 && number(arg, "--spare-sms", 0, 1024, &n, NULL))
+            return hcp_fail(err, HCP_USAGE,
+                            "--spare-sms: '%s' is neither auto nor a number up to 1024",
+                            arg);
+        o->spare_sms = (int32_t)n;
         return HCP_OK;
     case OPT_TRANSPORT:
         if (strcmp(arg, "auto") != 0 && strcmp(arg, "nccl") != 0 &&
@@ -331,6 +344,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_SUB_BLOCKS:
     case OPT_TRANSPORT:
     case OPT_CHANNELS:
+    case OPT_SPARE_SMS:
     case OPT_VERIFY:
     case OPT_REPEAT:
     case OPT_WARM_UP:
@@ -376,6 +390,7 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
     out->repeat = 10;
     out->warm_up_s = 0.1;
     out->max_time_s = 10;
+    out->spare_sms = -1;
     out->timeout_s = 30;
     out->verify_rows = -1;
     out->seed = 1;

@@ -176,31 +176,38 @@ static hcp_attn_problem problem_of(const ring *r, const struct ring_call *call,
 
 struct made { /* attention steps so far, and what they were made for */
     hcp_attn_problem problem;
+    int32_t sm_count;
     hcp_attention *attention;
 };
 
 static int make_attention(ring *r, struct made *made, const hcp_attn_problem *problem,
-                          hcp_attention **out, struct hcp_err *err)
+                          int own, hcp_attention **out, struct hcp_err *err)
 {
     const struct ring_config *c = &r->config;
+    hcp_device_ref device = c->device;
     /* All run on r->stream, one after the other. */
     const hcp_attention_options options = {.lse_pitch = r->schedule.tokens,
                                            .scratch = r->scratch};
     char text[400];
     int rc;
 
+    if (own && device.kind == HCP_DEVICE_CUDA)
+        device.sm_count -= ring_schedule_spare_sms(&r->schedule, c->spare_sms, c->channels,
+                                                   device.sm_count);
     for (size_t i = 0; i < r->n_attentions; i++) {
-        if (memcmp(&made[i].problem, problem, sizeof *problem) == 0) {
+        if (made[i].sm_count == device.sm_count &&
+            memcmp(&made[i].problem, problem, sizeof *problem) == 0) {
             *out = made[i].attention;
             return HCP_OK;
         }
     }
-    rc = hcp_attention_create_with(c->provider, c->runtime, &c->device, problem, &options,
+    rc = hcp_attention_create_with(c->provider, c->runtime, &device, problem, &options,
                                    out, text, sizeof text);
     if (rc)
         return hcp_fail(err, HCP_FAILED, "%lld queries x %lld keys: %s",
                         (long long)problem->q_len, (long long)problem->kv_len, text);
     made[r->n_attentions].problem = *problem;
+    made[r->n_attentions].sm_count = device.sm_count;
     made[r->n_attentions].attention = r->attentions[r->n_attentions] = *out;
     r->n_attentions++;
     return HCP_OK;
@@ -218,7 +225,7 @@ static int make_kernels(ring *r, struct made *made, const struct ring_piece *pie
         struct ring_kernel *kernel = &r->kernels[i];
         hcp_attn_problem problem = problem_of(r, call, piece->tokens, accumulate);
         int64_t at = call->row * p->head_dim;
-        int rc = make_attention(r, made, &problem, &kernel->attention, err);
+        int rc = make_attention(r, made, &problem, !accumulate, &kernel->attention, err);
 
         if (rc)
             return rc;

@@ -42,6 +42,8 @@ struct ring_config {
     uint64_t seed; /* of the inputs: Q from seed + 1, K + 2, V + 3 */
     const struct hcp_layer *layer; /* whose products a pass has around it; NULL: none */
     int32_t sms; /* that they are chosen for; 0: those the device shows */
+    int32_t spare_sms; /* asked of ring_schedule_spare_sms(); < 0: as it thinks best */
+    int32_t channels;  /* of the links, each direction; 0: not known */
 };
 
 /* What one rank measured in one pass, in ms. Times count from the pass's start on this

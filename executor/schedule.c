@@ -443,3 +443,23 @@ int64_t ring_schedule_area(const struct ring_schedule *s)
     }
     return area;
 }
+
+int32_t ring_schedule_spare_sms(const struct ring_schedule *s, int32_t asked,
+                                int32_t channels, int32_t sm_count)
+{
+    int64_t spare = 0;
+
+    if (s->m < 2 || s->index < 0 || sm_count < 2)
+        return 0;
+    if (asked >= 0)
+        return asked < sm_count ? asked : sm_count - 1;
+    if (s->steps[0].send && s->n_send_pieces > 1)
+        spare += channels;
+    for (int32_t k = 1; k < s->m; k++) {
+        if (s->steps[k].receive && s->steps[k].n_pieces > 1) {
+            spare += channels;
+            break;
+        }
+    }
+    return 16 * spare <= sm_count ? (int32_t)spare : 0;
+}

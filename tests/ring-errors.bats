@@ -59,6 +59,8 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
     refuse 2 "--phase decode: this version runs prefill only" hcp-ring --plan two.json --phase decode
     refuse 2 "--verify '0' is out of range" hcp-ring --plan two.json --verify=0
     refuse 2 "--timeout '0' is not a time in seconds" hcp-ring --plan two.json --timeout 0
+    refuse 2 "--spare-sms" hcp-ring --plan two.json --spare-sms -1
+    refuse 2 "--spare-sms" hcp-ring --plan two.json --spare-sms few
     refuse 2 "--sub-blocks '65' is out of range" hcp-ring --plan two.json --sub-blocks 65
     refuse 2 "--buffers '-1'" hcp-ring --plan two.json --buffers -1
     refuse 2 "--local '0' is out of range" hcp-ring --plan two.json --local 0

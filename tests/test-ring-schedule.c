@@ -573,6 +573,49 @@ static void wrong_plans_are_refused(void **state)
 #undef GOOD
 }
 
+/* Two ranks, 2,048 tokens each, `pieces` pieces a block; rank 1 without KV where `one`. */
+static int32_t spare(int rank, int pieces, int one, int32_t asked, int32_t channels,
+                     int32_t sms)
+{
+    hcp_segment segments[] = {{0, 2048}, {2048, 2048}, {0, 4096}};
+    hcp_plan_rank ranks[2] = {{.tokens = 2048, .n_segments = 1, .kv_tokens = 2048},
+                              {.tokens = 2048, .first_segment = 1, .n_segments = 1,
+                               .kv_tokens = 2048}};
+    hcp_plan plan = {.seq_len = 4096, .n_ranks = 2, .ranks = ranks, .tile = 128,
+                     .segments = segments, .n_segments = 3};
+    struct ring_schedule made;
+    int32_t n;
+
+    if (one) {
+        plan.joint = 1;
+        ranks[0].kv_tokens = 4096;
+        ranks[0].first_kv_segment = 2;
+        ranks[0].n_kv_segments = 1;
+        ranks[1].kv_tokens = 0;
+    }
+    assert_int_equal(ring_schedule_make(&plan, rank, pieces, &made, NULL), HCP_OK);
+    n = ring_schedule_spare_sms(&made, asked, channels, sms);
+    ring_schedule_free(&made);
+    return n;
+}
+
+static void sms_left_to_transfers(void **state)
+{
+    (void)state;
+    assert_int_equal(spare(0, 4, 0, -1, 2, 132), 4); /* both directions */
+    assert_int_equal(spare(0, 4, 1, -1, 2, 132), 2); /* sends alone */
+    assert_int_equal(spare(1, 4, 1, -1, 2, 132), 2); /* receives alone */
+    assert_int_equal(spare(0, 1, 0, -1, 2, 132), 0); /* launched before the block */
+    assert_int_equal(spare(0, 4, 0, -1, 0, 132), 0); /* NCCL's choice is not known */
+    assert_int_equal(spare(0, 4, 0, -1, 4, 128), 8); /* a sixteenth */
+    assert_int_equal(spare(0, 4, 0, -1, 4, 127), 0); /* more than that */
+    assert_int_equal(spare(1, 4, 1, -1, 1, 12), 0);
+    assert_int_equal(spare(0, 1, 0, 7, 0, 132), 7); /* as asked */
+    assert_int_equal(spare(0, 1, 0, 200, 0, 132), 131);
+    assert_int_equal(spare(0, 4, 0, 0, 2, 132), 0);
+    assert_int_equal(spare(0, 4, 0, 5, 2, 1), 0);
+}
+
 /* A freed schedule, and one that was never made, can be freed. */
 static void freeing_twice(void **state)
 {
@@ -595,6 +638,7 @@ int main(void)
         cmocka_unit_test(schedules_compute_the_mask),
         cmocka_unit_test(areas_of_long_sequences),
         cmocka_unit_test(wrong_plans_are_refused),
+        cmocka_unit_test(sms_left_to_transfers),
         cmocka_unit_test(freeing_twice),
     };
 
