@@ -348,6 +348,7 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
         ranks[r].linear_before_fixed_us = plan->ranks[r].linear_before_fixed_us;
         ranks[r].linear_after_us = plan->ranks[r].linear_after_us;
         ranks[r].linear_after_fixed_us = plan->ranks[r].linear_after_fixed_us;
+        ranks[r].linear_error = plan->ranks[r].linear_error;
     }
     rc = bind(o, &plan->shape, ranks, plan->n_ranks,
               plan->provider[0] ? plan->provider : NULL, p, err);
@@ -355,15 +356,14 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
     return rc;
 }
 
-/* A plan file may have what linear work costs without what that comes to. */
+/* By what linear work costs: a plan file need not have what that comes to. */
 static int has_linear(const hcp_plan *plan)
 {
     for (size_t r = 0; r < plan->n_ranks; r++) {
         const hcp_plan_rank *k = &plan->ranks[r];
 
         if (k->linear_before_us > 0 || k->linear_before_fixed_us > 0 ||
-            k->linear_after_us > 0 || k->linear_after_fixed_us > 0 ||
-            k->linear_before_ms > 0 || k->linear_after_ms > 0)
+            k->linear_after_us > 0 || k->linear_after_fixed_us > 0)
             return 1;
     }
     return 0;

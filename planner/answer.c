@@ -137,17 +137,22 @@ static void add_call_error(void *ctx, int64_t q_len, int64_t kv_len)
     add_error(ctx, 0, q_len, kv_len);
 }
 
-/* Mean error bar of the critical rank's blocks, by time; waiting is other ranks' blocks
- * and is taken to err as much. Blocks of neighbours with equal shares are weighed
- * together. */
+/* Mean error bar of the critical rank's blocks and linear work, by time; waiting is other
+ * ranks' blocks and is taken to err as much. Blocks of neighbours with equal shares are
+ * weighed together. */
 static void fill_interval(const struct problem *p, struct scratch *s,
                           const struct answer *a, size_t c, hcp_plan *plan)
 {
     struct errors e = {problem_model(p, c), 1, 0, 0, 0};
     const int64_t *tokens = a->tokens;
 
-    if (p->linear) /* as given: in the time, without an error bar */
+    if (p->linear) {
+        double error = p->ring->ranks[c].spec.linear_error;
+
         e.ms = layer_ms(p, c, tokens[c]);
+        e.below = e.ms * (error < 1 ? error : 1);
+        e.above = e.ms * error;
+    }
     if (a->kv) {
         joint_lay_out(p, s, tokens, a->kv);
         for (size_t r = 0; r < p->n; r++)
@@ -195,6 +200,7 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
         out->linear_before_fixed_us = b->spec.linear_before_fixed_us;
         out->linear_after_us = b->spec.linear_after_us;
         out->linear_after_fixed_us = b->spec.linear_after_fixed_us;
+        out->linear_error = b->spec.linear_error;
         out->linear_before_ms = layer_before_ms(p, r, tokens[r]);
         out->linear_after_ms = layer_after_ms(p, r, tokens[r]);
         out->max_bytes = b->spec.max_bytes;

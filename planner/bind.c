@@ -490,7 +490,8 @@ static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char 
         spec->size = sizeof *spec;
         if (!layer_valid(spec))
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                             "rank %zu: linear work must be 0..1e9 us, a token and fixed",
+                             "rank %zu: linear work must be 0..1e9 us, a token and fixed, "
+                             "its relative error 0..10",
                              r);
         ring->linear |= layer_given(spec);
         if (spec->max_bytes < 0 || spec->weight_bytes < 0 ||

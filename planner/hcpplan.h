@@ -147,6 +147,8 @@ typedef struct hcp_rank {
     double linear_after_us, linear_after_fixed_us;
     int64_t max_bytes;    /* memory cap in bytes, see hcp_plan_rank.memory_bytes; 0 = none */
     int64_t weight_bytes; /* held whatever the tokens, of that; default 0 */
+    double linear_error;  /* linear work is within 1 +- linear_error of the above with
+                             about 90 % confidence, 0 .. 10; default 0: as given */
 } hcp_rank;
 
 /* May the planner choose the order of the ranks in the ring? */
@@ -261,6 +263,7 @@ typedef struct hcp_plan_rank {
                              joint plan KV is that of kv_tokens, activations those of
                              tokens. 0 for a rank that is not in the ring. Never above
                              max_bytes */
+    double linear_error;  /* as in hcp_rank */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -295,7 +298,8 @@ typedef struct hcp_plan {
 
     double makespan_ms; /* the ring recurrence over predicted block times */
     double interval_lo_ms, interval_hi_ms; /* about 90 %: the makespan times the mean of
-                            the block error bars on the critical rank, weighted by time */
+                            the error bars of the blocks and the linear work of the
+                            critical rank, weighted by time */
     double bound_ms; /* attention area / sum of throughputs, each rank's being the larger
                         of that on the whole sequence and that in this plan, of the
                         kernels alone; with linear work, the time in which all ranks that

@@ -15,7 +15,8 @@ static int in_range(double us)
 int layer_valid(const hcp_rank *rank)
 {
     return in_range(rank->linear_before_us) && in_range(rank->linear_before_fixed_us) &&
-           in_range(rank->linear_after_us) && in_range(rank->linear_after_fixed_us);
+           in_range(rank->linear_after_us) && in_range(rank->linear_after_fixed_us) &&
+           rank->linear_error >= 0 && rank->linear_error <= 10;
 }
 
 int layer_given(const hcp_rank *rank)

@@ -20,8 +20,9 @@ struct layer_measured {
     hcp_linear **curve; /* [n]; ranks of one device and limit share theirs */
 };
 
-int layer_measured_shape(const struct layer_args *args, const struct hcp_shape_args *shape,
-                         struct hcp_layer *out, struct hcp_err *err)
+int layer_measured_shape(const struct layer_args *args,
+                         const struct hcp_shape_args *shape, struct hcp_layer *out,
+                         struct hcp_err *err)
 {
     if (args->model && (args->hidden || args->ffn || args->plain_mlp))
         return hcp_fail(err, HCP_USAGE,
@@ -120,8 +121,9 @@ void layer_measured_free(layer_measured *m)
     free(m);
 }
 
-/* What makes Q, K and V, and the rest, for so many tokens of each sequence. */
-static void work_of(const layer_measured *m, size_t r, int64_t tokens, double ms[2])
+/* What makes Q, K and V, and the rest, for so many tokens of each sequence. Returns the
+ * relative error of both together. */
+static double work_of(const layer_measured *m, size_t r, int64_t tokens, double ms[2])
 {
     struct hcp_linear_answer answer;
 
@@ -130,6 +132,7 @@ static void work_of(const layer_measured *m, size_t r, int64_t tokens, double ms
     ms[1] = 0;
     for (int i = 1; i < HCP_LAYER_PRODUCTS; i++)
         ms[1] += answer.product_ms[i];
+    return answer.error < 10 ? answer.error : 10;
 }
 
 /* The line through (at, ms) with this slope; not below 0 without tokens. */
@@ -151,7 +154,7 @@ void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *
         int64_t t = at[r] > 0 ? at[r] : 1, low = t - t / 2, high = 2 * t;
         double here[2], below[2], above[2];
 
-        work_of(m, r, t, here);
+        ranks[r].linear_error = work_of(m, r, t, here);
         work_of(m, r, low, below);
         work_of(m, r, high, above);
         line(t, here[0], (above[0] - below[0]) / (double)(high - low),
@@ -176,8 +179,8 @@ int layer_measured_check(const layer_measured *m, const int64_t *tokens,
                 "measured; run 'hcp-profile run --db %s --linear %s --limits %s --tokens "
                 "%lld' on that machine, or allow extrapolation (--extrapolate)",
                 (long long)(tokens[r] * m->batch), rank->device, *rank->limit ? "@" : "",
-                rank->limit, r, m->db, m->shape_option, *rank->limit ? rank->limit : "none",
-                (long long)(tokens[r] * m->batch));
+                rank->limit, r, m->db, m->shape_option,
+                *rank->limit ? rank->limit : "none", (long long)(tokens[r] * m->batch));
     }
     return HCP_OK;
 }

@@ -26,7 +26,7 @@ int layer_measured_load(const char *path, const struct hcp_layer *layer,
                         int extrapolate, layer_measured **out, struct hcp_err *err);
 void layer_measured_free(layer_measured *m); /* accepts NULL */
 /* Linear work of the ranks as lines, exact at at[] tokens, rising as measured from half to
- * twice that. */
+ * twice that; its error is that at at[] tokens. */
 void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *ranks);
 /* HCP_NO_ANSWER: a rank's tokens are outside what was measured. */
 int layer_measured_check(const layer_measured *m, const int64_t *tokens,

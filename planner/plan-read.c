@@ -96,6 +96,7 @@ enum rank_member {
     R_MAX_BYTES,
     R_WEIGHT,
     R_MEMORY,
+    R_LINEAR_ERROR,
     R_COUNT
 };
 static const char *const rank_names[R_COUNT] = {
@@ -125,7 +126,8 @@ static const char *const rank_names[R_COUNT] = {
     "kv_segments",
     "max_bytes",
     "weight_bytes",
-    "memory_bytes"};
+    "memory_bytes",
+    "linear_error"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -289,12 +291,25 @@ static int read_segment(struct json_in *in, void *ctx)
     return 0;
 }
 
-/* What linear work costs: as hcp_rank wants it. */
+/* What linear work costs, and its error: as hcp_rank wants it. */
 static int read_us(struct json_in *in, double *out)
 {
     if (jin_double(in, out))
         return -1;
     return *out >= 0 && *out <= 1e9 ? 0 : jin_fail(in, "not in 0..1e9 us");
+}
+
+/* What it comes to, where a file does not say. */
+static double linear_ms(const hcp_plan_rank *rank, double us, double fixed_us)
+{
+    return rank->tokens > 0 ? (us * (double)rank->tokens + fixed_us) / 1e3 : 0;
+}
+
+static int read_error(struct json_in *in, double *out)
+{
+    if (jin_double(in, out))
+        return -1;
+    return *out >= 0 && *out <= 10 ? 0 : jin_fail(in, "not in 0..10");
 }
 
 static int read_rank_known(struct json_in *in, struct reading *r, int id)
@@ -343,6 +358,8 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return read_us(in, &rank->linear_after_us);
     case R_AFTER_FIXED_US:
         return read_us(in, &rank->linear_after_fixed_us);
+    case R_LINEAR_ERROR:
+        return read_error(in, &rank->linear_error);
     case R_BEFORE_MS:
         return jin_double(in, &rank->linear_before_ms);
     case R_AFTER_MS:
@@ -391,6 +408,12 @@ static int read_rank(struct json_in *in, void *ctx)
         return -1;
     if ((r->rank_seen & needed) != needed)
         return jin_fail(in, "a rank lacks device, limit, tokens or segments");
+    if (!(r->rank_seen >> R_BEFORE_MS & 1))
+        rank.linear_before_ms =
+            linear_ms(&rank, rank.linear_before_us, rank.linear_before_fixed_us);
+    if (!(r->rank_seen >> R_AFTER_MS & 1))
+        rank.linear_after_ms =
+            linear_ms(&rank, rank.linear_after_us, rank.linear_after_fixed_us);
     if (!(r->rank_seen >> R_KV_TOKENS & 1))
         rank.kv_tokens = rank.tokens;
     if (!(r->rank_seen >> R_KV_SEGMENTS & 1)) {

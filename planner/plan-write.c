@@ -165,6 +165,8 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r, int m
         name_double(out, "linear_before_fixed_us", rank->linear_before_fixed_us);
         name_double(out, "linear_after_us", rank->linear_after_us);
         name_double(out, "linear_after_fixed_us", rank->linear_after_fixed_us);
+        if (rank->linear_error > 0)
+            name_double(out, "linear_error", rank->linear_error);
         name_double(out, "linear_before_ms", rank->linear_before_ms);
         name_double(out, "linear_after_ms", rank->linear_after_ms);
     }
@@ -366,6 +368,8 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_double(&h, rank->linear_before_fixed_us);
             hash_double(&h, rank->linear_after_us);
             hash_double(&h, rank->linear_after_fixed_us);
+            if (rank->linear_error > 0)
+                hash_double(&h, rank->linear_error);
         }
     }
     if (!plan->joint)

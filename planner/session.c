@@ -421,6 +421,7 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
         rank->linear_before_fixed_us = from->linear_before_fixed_us;
         rank->linear_after_us = from->linear_after_us;
         rank->linear_after_fixed_us = from->linear_after_fixed_us;
+        rank->linear_error = from->linear_error;
         rank->max_bytes = from->max_bytes;
         rank->weight_bytes = from->weight_bytes;
     }

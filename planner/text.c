@@ -196,6 +196,27 @@ static void print_joint(const hcp_plan *plan, FILE *out)
     fputc('\n', out);
 }
 
+/* Error bar of the linear work of those that have any. */
+static void print_linear_error(const hcp_plan *plan, FILE *out)
+{
+    double least = -1, most = 0;
+
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        double error = plan->ranks[r].linear_error;
+
+        if (plan->ranks[r].tokens == 0)
+            continue;
+        least = least < 0 || error < least ? error : least;
+        most = error > most ? error : most;
+    }
+    if (most == 0)
+        return;
+    fprintf(out, "linear work as measured, within %.3g", 100 * least);
+    if (most > least)
+        fprintf(out, " to %.3g", 100 * most);
+    fputs(" % (about 90 % confidence)\n", out);
+}
+
 static void print_summary(const hcp_plan *plan, FILE *out)
 {
     size_t dropped = 0;
@@ -221,6 +242,7 @@ static void print_summary(const hcp_plan *plan, FILE *out)
                 "the gain over an even split is inside the error bar: even is as good\n");
     if (dropped > 0)
         fprintf(out, "%zu of %zu ranks get no tokens\n", dropped, plan->n_ranks);
+    print_linear_error(plan, out);
     print_joint(plan, out);
     print_rings(plan, out);
     print_order(plan, out);

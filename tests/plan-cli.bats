@@ -136,6 +136,22 @@ less_equal() { # A B SLACK
     got=$(sed -n 's/.*"rank":0,[^{]*"linear_before_ms":\([0-9.]*\),"linear_after_ms":\([0-9.]*\)}.*/\1 \2/p' l.json)
     awk -v w="$want" -v g="$got" \
         'BEGIN { split(g, a, " "); d = (a[1] + a[2]) / w - 1; exit !(w > 1 && d * d < 1e-12) }'
+    # Its error bar is that of the rows, and part of the interval: wider than with the
+    # same linear work as given.
+    grep -q '"linear_error":0\.0[2-9]' l.json
+    us=$(sed 's/"linear_/\n&/g' l.json | awk -F'[:,]' '/_before_us/ { b = $2 }
+        /_before_fixed/ { bf = $2 } /_after_us/ { a = $2 }
+        /_after_fixed/ { printf "%s%s+%s:%s+%s", sep, b, bf, a, $2; sep = "," }')
+    hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout zigzag \
+        --linear-us "$us" --json >given.json
+    less_equal "$(field makespan_ms l.json)" "$(field makespan_ms given.json)" 1e-9
+    less_equal "$(field makespan_ms given.json)" "$(field makespan_ms l.json)" 1e-9
+    ! grep -q linear_error given.json
+    hi() { sed 's/.*"interval_ms":\[[0-9.]*,\([0-9.]*\).*/\1/' "$1"; }
+    less_equal "$(hi given.json)" "$(hi l.json)" -0.005
+    run hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout zigzag \
+        --model llama-3-8b
+    [[ "$output" == *"linear work as measured, within "*"% (about 90 % confidence)"* ]]
     # The same layer by its numbers.
     hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout zigzag \
         --hidden 4096 --ffn 14336 --json | cmp - l.json

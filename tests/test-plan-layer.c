@@ -239,8 +239,9 @@ static void promises(void **state)
         hcp_ring_free(ring);
         fixture_free(models);
     }
-    print_message("# %d of %d problems solved, makespan %.3f times the bound on average\n",
-                  (int)solved, problems, loss / solved);
+    print_message(
+        "# %d of %d problems solved, makespan %.3f times the bound on average\n",
+        (int)solved, problems, loss / solved);
     assert_true(solved > problems / 2);
 }
 
@@ -376,6 +377,67 @@ static void zigzag_plan(void **state)
 
 /* Linear work that fits attention does not change shares under the full mask; work that
  * does not shifts them; no work is no key and no difference. */
+/* Linear work errs as it says: its part of the critical rank's time by its own error, the
+ * rest as without one; nothing else of a plan changes. */
+static void error_bar(void **state)
+{
+    int problems = (int)(200 * fixture_scale());
+    uint64_t seed = 77;
+
+    (void)state;
+    for (int i = 0; i < problems; i++) {
+        struct layer_case c;
+        struct fixture_plan exact, p;
+        size_t n = (size_t)fixture_range(&seed, 1, 6);
+        hcp_models *models;
+        hcp_ring *ring;
+        const hcp_plan_rank *critical;
+        double linear, part, error;
+        char text[512] = "";
+
+        random_case(&c, n, 60, &seed);
+        for (int k = 0; k < 4; k++)
+            memset(c.fixtures[k].finish, 0, sizeof c.fixtures[k].finish);
+        models = fixture_models(c.fixtures, 4);
+        fixture_plan_init(&exact, n);
+        fixture_plan_init(&p, n);
+        ring = fixture_ring_of(models, c.ranks, n);
+        if (fixture_split(ring, &c.question, &exact, text, sizeof text)) {
+            assert_non_null(strstr(text, "caps"));
+            goto next;
+        }
+        hcp_ring_free(ring);
+        for (size_t r = 0; r < n; r++)
+            c.ranks[r].linear_error = fixture_real(&seed, 0, i % 10 ? 0.2 : 3);
+        ring = fixture_ring_of(models, c.ranks, n);
+        assert_int_equal(fixture_split(ring, &c.question, &p, text, sizeof text), 0);
+        critical = &p.plan.ranks[p.plan.critical_rank];
+        linear = critical->linear_before_ms + critical->linear_after_ms;
+        error = c.ranks[p.plan.critical_rank].linear_error;
+        part = p.plan.makespan_ms * linear / critical->compute_ms;
+        assert_true(p.plan.makespan_ms == exact.plan.makespan_ms);
+        for (size_t r = 0; r < n; r++) {
+            assert_int_equal(p.plan.ranks[r].tokens, exact.plan.ranks[r].tokens);
+            assert_true(p.plan.ranks[r].linear_error == c.ranks[r].linear_error);
+        }
+        if (fabs(p.plan.interval_hi_ms - exact.plan.interval_hi_ms - part * error) >
+                1e-9 * p.plan.interval_hi_ms ||
+            fabs(p.plan.interval_lo_ms - exact.plan.interval_lo_ms +
+                 part * fmin(error, 1)) > 1e-9 * p.plan.makespan_ms)
+            fail_msg(
+                "problem %d: %.12g to %.12g, %.12g to %.12g without linear work's error "
+                "%.12g of %.12g",
+                i, p.plan.interval_lo_ms, p.plan.interval_hi_ms,
+                exact.plan.interval_lo_ms, exact.plan.interval_hi_ms, error, part);
+        assert_true(p.plan.interval_lo_ms >= -1e-12);
+    next:
+        hcp_ring_free(ring);
+        fixture_plan_free(&exact);
+        fixture_plan_free(&p);
+        fixture_free(models);
+    }
+}
+
 static void json(void **state)
 {
     hcp_models *models = fixture_models(pure + 2, 1);
@@ -421,13 +483,27 @@ static void json(void **state)
     assert_int_equal(hcp_plan_fingerprint(&copy.plan), p.plan.fingerprint);
     assert_int_equal(copy.plan.fingerprint, p.plan.fingerprint);
     assert_true(copy.plan.ranks[1].linear_after_ms == p.plan.ranks[1].linear_after_ms);
+    assert_null(strstr(json_text, "linear_error"));
     copy.plan.ranks[1].linear_after_us = 1.6;
     assert_true(hcp_plan_fingerprint(&copy.plan) != p.plan.fingerprint);
+    p.plan.ranks[1].linear_error = 0.03125;
+    assert_true(hcp_plan_fingerprint(&p.plan) != p.plan.fingerprint);
+    assert_int_equal(hcp_plan_to_json(&p.plan, json_text, sizeof json_text, NULL), 0);
+    hcp_plan_from_json(json_text, strlen(json_text), text, sizeof text, &copy.plan);
+    assert_string_equal(text, "");
+    assert_true(copy.plan.ranks[0].linear_error == 0);
+    assert_true(copy.plan.ranks[1].linear_error == 0.03125);
+    bad = strstr(json_text, "\"linear_error\":0.03125");
+    memcpy(bad + strlen("\"linear_error\":"), "-", 1);
+    assert_int_equal(
+        hcp_plan_from_json(json_text, strlen(json_text), text, sizeof text, &copy.plan),
+        HCP_STATUS_FORMAT);
+    memcpy(bad + strlen("\"linear_error\":"), "0", 1);
     bad = strstr(json_text, "\"linear_after_us\":1.5");
     memcpy(bad + strlen("\"linear_after_us\":"), "-.5", 3);
-    assert_int_equal(hcp_plan_from_json(json_text, strlen(json_text), text, sizeof text,
-                                        &copy.plan),
-                     HCP_STATUS_FORMAT);
+    assert_int_equal(
+        hcp_plan_from_json(json_text, strlen(json_text), text, sizeof text, &copy.plan),
+        HCP_STATUS_FORMAT);
     hcp_ring_free(ring);
     for (int k = 0; k < 4; k++) {
         static const double wrong[] = {-1, 2e9, NAN, INFINITY};
@@ -436,10 +512,16 @@ static void json(void **state)
         hcp_shape_init(&shape);
         ranks[1].linear_after_us = 1;
         ranks[1].linear_before_fixed_us = wrong[k];
-        assert_int_equal(hcp_ring_create(models, &shape, ranks, 2, NULL, text,
-                                         sizeof text, &ring),
-                         HCP_STATUS_INVALID);
+        assert_int_equal(
+            hcp_ring_create(models, &shape, ranks, 2, NULL, text, sizeof text, &ring),
+            HCP_STATUS_INVALID);
         assert_non_null(strstr(text, "rank 1"));
+        ranks[1].linear_before_fixed_us = 0;
+        ranks[1].linear_error = wrong[k];
+        assert_int_equal(
+            hcp_ring_create(models, &shape, ranks, 2, NULL, text, sizeof text, &ring),
+            HCP_STATUS_INVALID);
+        ranks[1].linear_error = 0;
     }
     fixture_plan_free(&p);
     fixture_plan_free(&copy);
@@ -452,7 +534,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brute_force), cmocka_unit_test(promises),
         cmocka_unit_test(closed_form), cmocka_unit_test(zigzag_plan),
-        cmocka_unit_test(json)};
+        cmocka_unit_test(error_bar),   cmocka_unit_test(json)};
 
     return cmocka_run_group_tests_name("plan-layer", tests, NULL, NULL);
 }
