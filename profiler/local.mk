@@ -52,6 +52,7 @@ endif
 EXTRA_DIST += profiler/h200-links.md
 CLEANFILES += profiler/*.ptxas
 EXTRA_DIST += profiler/h200-layers.md
+EXTRA_DIST += profiler/h200-clocks.md
 
 EXTRA_DIST += profiler/h200-beside.md
 bin_PROGRAMS += profiler/hcp-profile
