@@ -11,8 +11,8 @@ struct rule {
 };
 
 /* Measured on an H200: kernels/h200-bench.md, "The choice". Not here is what was not
- * measured, or not decided by it: prefill of head dim 64, whose blocks of 16K tokens gain
- * and whose ring of 4K blocks loses. */
+ * measured, or not decided by it: prefill of head dim 64, whose blocks gain only under a
+ * mask, and whose ring of 4K blocks loses. */
 static const struct rule rules[] = {
     {9, 0, HCP_BF16, 128, PREFILL, {"cuda-wgmma", "cudnn"}},
     {9, 0, HCP_FP16, 128, PREFILL, {"cuda-wgmma", "cudnn"}},
