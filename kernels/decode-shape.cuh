@@ -5,7 +5,6 @@
  */
 #ifndef HCP_DECODE_SHAPE_CUH
 #define HCP_DECODE_SHAPE_CUH
-#include <cuda_runtime.h>
 #include <math.h>
 #include <stdint.h>
 #include "kernels/decode.h"
@@ -84,35 +83,6 @@ __device__ inline int parts_of_row(const shape &s, int64_t n)
     const int plane = (int)(n / s.q_len / s.heads) * s.kv_heads + h / s.group;
     const int tile = (i * s.group + h % s.group) / s.tile_rows;
     return parts_of(s, plane * s.row_tiles + tile).count;
-}
-
-/* Of every kernel before it reads what others wrote or writes what they read: lets the
- * next one start up, and waits for the one before. */
-__device__ inline void begin()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-/* Launches a kernel of one parameter. overlap: it may start up beside the one before, as
- * its code has begin()'s wait. */
-static inline cudaError_t launch(const void *kernel, int64_t blocks, int threads,
-                                 int shared, bool overlap, void *parameter,
-                                 cudaStream_t stream)
-{
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = (size_t)shared;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = overlap;
-    return cudaLaunchKernelExC(&config, kernel, &parameter);
 }
 
 } // namespace decode

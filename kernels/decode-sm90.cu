@@ -389,6 +389,7 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
     extern __shared__ __align__(1024) char memory[];
     const uint32_t shared = shared_address(memory);
 
+    asm volatile("griddepcontrol.launch_dependents;");
     if (threadIdx.x == 0) {
         /* A full barrier hears of the one thread that asks for the bytes, a free one of
          * all math warps. */
@@ -398,7 +399,6 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
         barrier_init_fence();
     }
     __syncthreads();
-    hcp::decode::begin();
 
     const int group = __shfl_sync(ALL, threadIdx.x / GROUP, 0);
     if (group == C::MATH) {
@@ -466,7 +466,7 @@ int hcp_cuda_launch_decode_sm90(int32_t dtype, int64_t head_dim, const shape &s,
         k.entry, cudaFuncAttributeMaxDynamicSharedMemorySize, k.shared_bytes);
     if (e != cudaSuccess)
         return e;
-    decode_job job = {maps, s, s.scale};
-    return hcp::decode::launch((const void *)k.entry, blocks, k.threads, k.shared_bytes,
-                               true, &job, (cudaStream_t)stream);
+    k.entry<<<(unsigned)blocks, k.threads, k.shared_bytes, (cudaStream_t)stream>>>(
+        {maps, s, s.scale});
+    return cudaPeekAtLastError();
 }

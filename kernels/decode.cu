@@ -154,7 +154,9 @@ __global__ void __launch_bounds__(THREADS, 2) split(const __grid_constant__ shap
         (int)max((int64_t)0, min((int64_t)s.split_keys, visible(s, row_end - 1) - key0));
     const int steps = (keys + R::STEP - 1) / R::STEP;
 
-    begin();
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
 
     R r;
     const int piece = threadIdx.x % R::PIECES, key_row = threadIdx.x / R::PIECES;
@@ -232,7 +234,9 @@ __global__ void __launch_bounds__(THREADS) merge(const __grid_constant__ shape s
     const int warps = s.merge_warps, block_rows = WARPS / warps;
     const int64_t row = (int64_t)blockIdx.x * block_rows + warp / warps;
     const int count = row < s.out_rows ? parts_of_row(s, row) : 0;
-    begin();
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
     if (count > 1) { /* one is there already */
         float top = -INFINITY, sum = 0, x[EACH] = {};
         for (int p = lane; p < count; p += 32)
@@ -292,28 +296,43 @@ __global__ void __launch_bounds__(THREADS) merge(const __grid_constant__ shape s
     }
 }
 
+cudaError_t launch(const void *kernel, int64_t blocks, int shared, bool overlap, shape &s,
+                   cudaStream_t stream)
+{
+    void *args[] = {&s};
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = (size_t)shared;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = overlap;
+    return cudaLaunchKernelExC(&config, kernel, args);
+}
+
 template <typename T, int D, int TILES>
-cudaError_t launch_split(int64_t blocks, shape &s, bool overlap, cudaStream_t stream)
+cudaError_t launch_split(int64_t blocks, shape &s, cudaStream_t stream)
 {
     const void *kernel = (const void *)split<T, D, TILES>;
     cudaError_t e = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
-    return e == cudaSuccess
-               ? launch(kernel, blocks, THREADS, RING_BYTES, overlap, &s, stream)
-               : e;
+    return e == cudaSuccess ? launch(kernel, blocks, RING_BYTES, false, s, stream) : e;
 }
 
 template <typename T>
 cudaError_t launch_split(int64_t head_dim, int tiles, int64_t blocks, shape &s,
-                         bool overlap, cudaStream_t stream)
+                         cudaStream_t stream)
 {
     if (head_dim == 256)
-        return launch_split<T, 256, 1>(blocks, s, overlap, stream);
+        return launch_split<T, 256, 1>(blocks, s, stream);
     if (head_dim == 128)
-        return tiles == 1 ? launch_split<T, 128, 1>(blocks, s, overlap, stream)
-                          : launch_split<T, 128, 2>(blocks, s, overlap, stream);
-    return tiles == 1 ? launch_split<T, 64, 1>(blocks, s, overlap, stream)
-                      : launch_split<T, 64, 2>(blocks, s, overlap, stream);
+        return tiles == 1 ? launch_split<T, 128, 1>(blocks, s, stream)
+                          : launch_split<T, 128, 2>(blocks, s, stream);
+    return tiles == 1 ? launch_split<T, 64, 1>(blocks, s, stream)
+                      : launch_split<T, 64, 2>(blocks, s, stream);
 }
 
 } // namespace
@@ -376,15 +395,14 @@ extern "C" int hcp_cuda_launch_decode(const hcp_attn_problem *p, const hcp_attn_
         maps ? (cudaError_t)hcp_cuda_launch_decode_sm90(p->dtype, p->head_dim, s, *maps,
                                                         on)
         : p->dtype == HCP_BF16
-            ? launch_split<__nv_bfloat16>(p->head_dim, t->warp_tiles, blocks, s, overlap,
-                                          on)
-            : launch_split<__half>(p->head_dim, t->warp_tiles, blocks, s, overlap, on);
+            ? launch_split<__nv_bfloat16>(p->head_dim, t->warp_tiles, blocks, s, on)
+            : launch_split<__half>(p->head_dim, t->warp_tiles, blocks, s, on);
     if (e != cudaSuccess || t->splits == 1)
         return e;
     const void *kernel = p->head_dim == 256   ? (const void *)merge<256>
                          : p->head_dim == 128 ? (const void *)merge<128>
                                               : (const void *)merge<64>;
     const int block_rows = WARPS / s.merge_warps;
-    return launch(kernel, (s.out_rows + block_rows - 1) / block_rows, THREADS, 0, overlap,
-                  &s, on);
+    return launch(kernel, (s.out_rows + block_rows - 1) / block_rows, 0, overlap != 0, s,
+                  on);
 }
