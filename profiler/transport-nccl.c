@@ -249,6 +249,8 @@ static int nccl_begin(hcp_transport *t, void *start, struct hcp_err *err)
     n->start = start;
     n->passing = 1;
     n->next_receive = 0;
+    /* What no precede() asked for was of the last pass, and is long over. */
+    n->launching[0].new = n->launching[1].new = 0;
     n->receiving = n->sending = first;
     int made = t->runtime->event_wait(start, n->in.stream);
     if (made == HCP_RC_OK)

@@ -8,11 +8,13 @@
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests/fake-gpu.h"
 #include "tests/transport-cases.h"
+#include "tests/transport-points.h"
 
 static void mismatch(const struct transport_world *w)
 {
@@ -40,6 +42,76 @@ static void shared(const struct transport_world *w)
     transport_cases_shared(w, 0);
 }
 
+/* Keeps a stream busy until *open. */
+static void gate(void *arg)
+{
+    atomic_int *open = *(atomic_int **)arg;
+
+    free(arg);
+    while (!atomic_load(open))
+        sleep_ms(0.1);
+}
+
+static int shut(void *stream, atomic_int *open)
+{
+    atomic_int **arg = malloc(sizeof(atomic_int *));
+
+    if (!arg)
+        return 0;
+    *arg = open;
+    atomic_store(open, 0);
+    ((fake_stream *)stream)->call(stream, gate, arg);
+    return 1;
+}
+
+/* What computes beside transfers starts after these have been given to the device, also
+ * where passes before had nothing that computed. */
+static void precede(const struct transport_world *w)
+{
+    static unsigned char own[4096], got[4096];
+    static atomic_int open;
+    const hcp_runtime *r = w->runtime;
+    struct hcp_message out = {own, sizeof own}, in = {got, sizeof got};
+    const struct hcp_transfer steps[2] = {
+        {.send = 1, .slot = -1, .pieces = &out, .n_pieces = 1},
+        {.receive = 1, .slot = 0, .pieces = &in, .n_pieces = 1}};
+    void *before = NULL, *stream = NULL, *start = NULL, *computed = NULL;
+    char why[1200] = "";
+    struct hcp_err err = {0};
+    hcp_transport *t = open_transport(w, 30, why, sizeof why);
+    int good = t && r->stream_create(&before) == HCP_RC_OK &&
+               r->stream_create(&stream) == HCP_RC_OK &&
+               r->event_create(&start) == HCP_RC_OK &&
+               r->event_create(&computed) == HCP_RC_OK;
+
+    for (int pass = 0; good && pass < 6; pass++) {
+        int beside = pass % 2, early = 1, late = 0;
+
+        good = shut(before, &open) && r->event_record(start, before) == HCP_RC_OK &&
+               hcp_transport_begin(t, steps, 2, start, &err) == HCP_OK &&
+               (!beside || hcp_transport_precede(t, stream, &err) == HCP_OK) &&
+               r->event_record(computed, stream) == HCP_RC_OK;
+        sleep_ms(20);
+        good = good && r->event_done(computed, &early) == HCP_RC_OK;
+        good = good && (!beside || !early);
+        atomic_store(&open, 1);
+        good = good && hcp_transport_done(t, 0, stream, &err) == HCP_OK &&
+               hcp_transport_wait(t, 1, 0, stream, &err) == HCP_OK &&
+               hcp_transport_done(t, 1, stream, &err) == HCP_OK &&
+               hcp_transport_end(t, &err) == HCP_OK && r->sync(stream) == HCP_RC_OK &&
+               r->event_done(computed, &late) == HCP_RC_OK && late;
+        if (!good)
+            snprintf(why, sizeof why, "pass %d: %s%s", pass,
+                     early ? "it did not wait" : "", err.text);
+    }
+    all_ok(w, good, why, "%s: computing comes after the launch of transfers", w->name);
+    hcp_transport_close(t);
+    r->event_destroy(start);
+    r->event_destroy(computed);
+    r->stream_destroy(before);
+    r->stream_destroy(stream);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -55,6 +127,7 @@ int main(int argc, char **argv)
         {"length", length},
         {"channels", transport_cases_channels},
         {"shared", shared},
+        {"precede", precede},
     };
     struct transport_world w = {.comm = MPI_COMM_WORLD};
     const char *where = argc > 1 ? argv[1] : "", *what = argc > 2 ? argv[2] : "";

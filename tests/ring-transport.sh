@@ -44,6 +44,8 @@ if [ -e "$HCP_NCCL" ]; then
     done
     run 3 nccl shared
     run 2 nccl channels
+    run 2 nccl precede
+    run 3 nccl precede
     run 2 nccl silent
     run 3 nccl silent
     run 2 nccl untaken
