@@ -243,6 +243,9 @@ static int leave_out(const struct problem *p, struct scratch *s, uint64_t set,
     return 1;
 }
 
+/* Ranks up to which caps in bytes alone are a reason to look at subsets. */
+enum { MEMORY_SUBSETS = 8, FEW = 3 };
+
 struct score strategy_subset(const struct problem *p, struct scratch *s, double limit_ms,
                              int64_t *out)
 {
@@ -267,6 +270,11 @@ struct score strategy_subset(const struct problem *p, struct scratch *s, double 
             break;
         gone = next;
     }
+    /* Where caps keep every larger ring slow, that way does not lead to a few ranks. */
+    for (uint64_t set = 1; p->memory && p->n <= MEMORY_SUBSETS && set >> p->n == 0; set++)
+        if (p->n - (size_t)__builtin_popcountll(set) <= FEW &&
+            p->n > (size_t)__builtin_popcountll(set))
+            leave_out(p, s, set, &best, out);
     return best;
 }
 
@@ -379,9 +387,6 @@ static void enter_whole(struct contest *c)
     if (!none)
         enter_split(c, s->tokens[TOK_CUR], 0);
 }
-
-/* Ranks up to which caps in bytes alone are a reason to look at subsets. */
-enum { MEMORY_SUBSETS = 8 };
 
 /* Is a rank's memory too small for the sequence? Then the slowest ranks may be those to
  * keep. */

@@ -53,7 +53,8 @@ static void random_case(struct memory_case *c, size_t n, int64_t most, uint64_t 
     q->stripes = (int32_t)fixture_range(seed, 1, 9);
     q->buffers = (int32_t)fixture_range(seed, 0, 3);
     q->barrier = fixture_range(seed, 0, 4) == 0;
-    q->layers = (int32_t)fixture_range(seed, 0, 1) ? 1 : (int32_t)fixture_range(seed, 0, 32);
+    q->layers =
+        (int32_t)fixture_range(seed, 0, 1) ? 1 : (int32_t)fixture_range(seed, 0, 32);
     q->activation_bytes = fixture_range(seed, 0, 2) ? 0 : fixture_range(seed, 1, 20000);
     if (fixture_range(seed, 0, 1)) {
         q->link_alpha_us = fixture_real(seed, 0, 300);
@@ -296,16 +297,99 @@ static void four_ranks(void **state)
         hcp_ring_free(ring);
         fixture_free(models);
     }
-    print_message("# %d problems, %d fit, %d solved; best found in %d, within 1 %% in %d, "
-                  "%.1f %% slower at most\n",
-                  problems, fit, solved, same, near, 100 * worst);
+    print_message(
+        "# %d problems, %d fit, %d solved; best found in %d, within 1 %% in %d, "
+        "%.1f %% slower at most\n",
+        problems, fit, solved, same, near, 100 * worst);
     assert_true(solved >= fit - fit / 200 && near >= solved * 98 / 100);
     assert_true(solved > problems / 2 && solved < problems * 9 / 10);
 }
 
-/* What is said to be missing is: so many bytes more on that rank, and there is a plan; one
- * less, and there is none (but for shares of one token, see above). Where no rank alone
- * can help, none can. */
+/* The best of all splits with the first r ranks as they are and `tiles` tiles for the
+ * others, `rest` going to one of them unless it is gone; -1: none fits. */
+static double best_of_all(const hcp_ring *ring, const hcp_question *q, size_t r,
+                          int64_t tiles, int64_t rest, int64_t *t)
+{
+    double best = -1;
+
+    for (int64_t mine = r + 1 < ring->n ? 0 : tiles; mine <= tiles; mine++)
+        for (int with = 0; with <= (rest > 0); with++) {
+            double ms;
+
+            if (r + 1 == ring->n && rest > 0 && !with)
+                continue;
+            t[r] = mine * q->tile + (with ? rest : 0);
+            if (r + 1 < ring->n)
+                ms = best_of_all(ring, q, r + 1, tiles - mine, with ? 0 : rest, t);
+            else if (fits(ring, q, t))
+                ms = reference_makespan(ring, HCP_MODEL_BEST, q, t);
+            else
+                continue;
+            best = ms >= 0 && (best < 0 || ms < best) ? ms : best;
+        }
+    return best;
+}
+
+/* Five to eight ranks, by search, in coarse tiles: as of four. */
+static void more_ranks(void **state)
+{
+    static const int64_t most[] = {16, 14, 12, 10};
+    uint64_t seed = 704;
+    int problems = (int)(300 * fixture_scale()), solved = 0, same = 0, fit = 0;
+    int near = 0, refused = 0;
+    double worst = 0, sum = 0;
+
+    (void)state;
+    for (int i = 0; i < problems; i++) {
+        size_t n = 5 + (size_t)i % 4;
+        struct memory_case c;
+        struct fixture_plan p;
+        hcp_models *models;
+        hcp_ring *ring;
+        int64_t tokens[MAX];
+        double best, loss;
+        hcp_status status;
+        char text[512] = "";
+
+        random_case(&c, n, most[n - 5], &seed);
+        c.question.tile = c.fixtures[0].tile > 1 ? c.fixtures[0].tile : 16;
+        c.question.seq_len += c.question.seq_len % c.question.tile == 1;
+        if (i % 3) /* often none */
+            c.question.seq_len -= c.question.seq_len % c.question.tile;
+        c.question.seq_len += c.question.seq_len == 0;
+        models = fixture_models(c.fixtures, 4);
+        ring = fixture_ring_of(models, c.ranks, n);
+        fixture_plan_init(&p, n);
+        best = best_of_all(ring, &c.question, 0, c.question.seq_len / c.question.tile,
+                           c.question.seq_len % c.question.tile, tokens);
+        status = fixture_split(ring, &c.question, &p, text, sizeof text);
+        if (best < 0)
+            assert_int_equal(status, HCP_STATUS_INFEASIBLE);
+        fit += best >= 0;
+        refused += best >= 0 && status;
+        if (status == HCP_STATUS_OK) {
+            loss = p.plan.makespan_ms / best - 1;
+            assert_true(loss > -1e-9);
+            solved++;
+            same += loss < 1e-9;
+            near += loss < 0.01;
+            sum += loss;
+            worst = fmax(worst, loss);
+        }
+        fixture_plan_free(&p);
+        hcp_ring_free(ring);
+        fixture_free(models);
+    }
+    print_message(
+        "# 5 to 8 ranks: %d problems, %d fit, %d refused, %d solved; best found "
+        "in %d, within 1 %% in %d, %.2f %% slower on average, %.1f %% at most\n",
+        problems, fit, refused, solved, same, near, 100 * sum / solved, 100 * worst);
+    assert_true(refused <= fit / 200 && near >= solved * 98 / 100);
+}
+
+/* What is said to be missing is: so many bytes more on that rank, and there is a plan;
+ * one less, and there is none (but for shares of one token, see above). Where no rank
+ * alone can help, none can. */
 static void what_is_missing(void **state)
 {
     uint64_t seed = 703;
@@ -354,9 +438,8 @@ static void what_is_missing(void **state)
                 c.ranks[r].max_bytes = HCP_PLAN_MAX_BYTES;
                 hcp_ring_free(ring);
                 ring = fixture_ring_of(models, c.ranks, n);
-                assert_int_equal(
-                    fixture_split(ring, &c.question, &p, text, sizeof text),
-                    HCP_STATUS_INFEASIBLE);
+                assert_int_equal(fixture_split(ring, &c.question, &p, text, sizeof text),
+                                 HCP_STATUS_INFEASIBLE);
                 c.ranks[r].max_bytes = had;
             }
             goto next;
@@ -377,17 +460,18 @@ static void what_is_missing(void **state)
             ring = fixture_ring_of(models, c.ranks, n);
             status = fixture_split(ring, &c.question, &p, text, sizeof text);
             if (status != (more ? HCP_STATUS_OK : HCP_STATUS_INFEASIBLE))
-                fail_msg("problem %d, %lld bytes more on rank %zu: %s", i,
-                         bytes - !more, rank, more ? text : "there is a plan");
+                fail_msg("problem %d, %lld bytes more on rank %zu: %s", i, bytes - !more,
+                         rank, more ? text : "there is a plan");
         }
     next:
         fixture_plan_free(&p);
         hcp_ring_free(ring);
         fixture_free(models);
     }
-    print_message("# %d problems, %d infeasible, of those %d with blocks going forward and "
-                  "%d beyond one rank's help\n",
-                  problems, told + hopeless, forward, hopeless);
+    print_message(
+        "# %d problems, %d infeasible, of those %d with blocks going forward and "
+        "%d beyond one rank's help\n",
+        problems, told + hopeless, forward, hopeless);
     assert_true(told > problems / 8 && forward > told / 10 && hopeless > 0);
 }
 
@@ -438,8 +522,8 @@ static void tile_choice(void **state)
         for (int k = 0; k < 4; k++)
             c.fixtures[k].tile = tile;
         c.question.causal = 1;
-        c.question.layout = fixture_range(&seed, 0, 1) ? HCP_LAYOUT_ZIGZAG
-                                                       : HCP_LAYOUT_STRIPED;
+        c.question.layout =
+            fixture_range(&seed, 0, 1) ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_STRIPED;
         c.question.tile = 0;
         unit = tile * (c.question.layout == HCP_LAYOUT_ZIGZAG ? 2 : c.question.stripes);
         c.question.seq_len = fixture_range(&seed, 4 * (int64_t)n, 8 * (int64_t)n) * unit +
@@ -557,9 +641,9 @@ static void json(void **state)
         hcp_shape_init(&shape);
         *(k < 2 ? &wrong.max_bytes : &wrong.weight_bytes) =
             k % 2 ? -1 : HCP_PLAN_MAX_BYTES + 1;
-        assert_int_equal(hcp_ring_create(models, &shape, &wrong, 1, NULL, text,
-                                         sizeof text, &ring),
-                         HCP_STATUS_INVALID);
+        assert_int_equal(
+            hcp_ring_create(models, &shape, &wrong, 1, NULL, text, sizeof text, &ring),
+            HCP_STATUS_INVALID);
     }
     ring = fixture_ring_of(models, ranks, 2);
     for (int k = 0; k < 4; k++) {
@@ -583,6 +667,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(brute_force),
                                        cmocka_unit_test(never_exceeded),
                                        cmocka_unit_test(four_ranks),
+                                       cmocka_unit_test(more_ranks),
                                        cmocka_unit_test(what_is_missing),
                                        cmocka_unit_test(tile_choice),
                                        cmocka_unit_test(json)};
