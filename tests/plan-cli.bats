@@ -799,7 +799,7 @@ less_equal() { # A B SLACK
 }
 
 @test "--late-kv answers inside the measured lengths where a faster split is outside" {
-    hcp-profile import --db late.db nvidia-h200
+    hcp-profile import --db late.db nvidia-h200-cudnn
     hcp-plan fit --quiet --db late.db
     set -- --db late.db --ranks \
         nvidia-h200@mps:100,nvidia-h200@mps:10,nvidia-h200@mps:50 --seq-len 1605 \
@@ -896,7 +896,7 @@ makespan() { # ARGS OF SPLIT
 
 @test "--joint is no slower than other strategies where the best tied split is unmeasured" {
     ranks=''
-    hcp-profile import --db j.db nvidia-h200
+    hcp-profile import --db j.db nvidia-h200-cudnn
     hcp-plan fit --quiet --db j.db
     for limit in 20 50 60 60 100; do
         ranks="$ranks${ranks:+,}nvidia-h200@mps:$limit"

@@ -359,7 +359,7 @@ other="INSERT INTO run (uid, origin, driver, cuda_version, tool_version) SELECT 
 # ---- files ----
 
 @test "recorded machines have no errors" {
-    for name in nvidia-h200 nvidia-h200-fa2 nvidia-h200-cudnn919 nvidia-h200-sdpa; do
+    for name in nvidia-h200 nvidia-h200-cudnn nvidia-h200-fa2 nvidia-h200-cudnn919 nvidia-h200-sdpa; do
         rm -f x.db
         hcp-profile import --db x.db $name >/dev/null
         run hcp-profile check x.db --no-device
