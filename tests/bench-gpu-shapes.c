@@ -46,6 +46,9 @@ static const struct bench_shape all[] = {
     {BENCH_DECODE, "bf16", 8, 32, 8, 128, 0, 1, 32 * K, 0, 1},
     {BENCH_DECODE, "bf16", 8, 32, 8, 128, 1, 16, 32 * K, 0, 0},
     {BENCH_DECODE, "bf16", 64, 32, 8, 128, 0, 1, 4 * K, 0, 0},
+    {BENCH_DECODE, "bf16", 1, 48, 8, 128, 1, 16, 256 * K, 0, 0},
+    {BENCH_DECODE, "bf16", 1, 64, 8, 128, 1, 16, 256 * K, 0, 0},
+    {BENCH_DECODE, "bf16", 8, 64, 8, 128, 1, 16, 32 * K, 0, 0},
     {BENCH_DECODE, "bf16", 1, 28, 4, 128, 0, 1, 512 * K, 0, 0},
     {BENCH_DECODE, "bf16", 4, 32, 32, 128, 0, 1, 16 * K, 0, 0},
     {BENCH_DECODE, "bf16", 1, 32, 8, 64, 0, 1, 512 * K, 0, 0},
@@ -63,9 +66,12 @@ static const struct bench_shape all[] = {
     RING("bf16", 128, 1, 16 * K, 4, 1),
     RING("bf16", 128, 0, 16 * K, 8, 0),
     RING("bf16", 128, 1, 16 * K, 8, 0),
+    RING("bf16", 64, 0, 4 * K, 8, 0),
     RING("bf16", 64, 1, 4 * K, 8, 0),
+    RING("bf16", 64, 1, 16 * K, 8, 0),
     RING("bf16", 256, 1, 4 * K, 8, 0),
     RING("fp16", 128, 1, 4 * K, 8, 0),
+    RING("fp16", 256, 1, 4 * K, 8, 0),
 };
 
 size_t bench_shapes(const struct bench_options *options, int limited,
