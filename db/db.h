@@ -342,19 +342,26 @@ const char *hcp_hosts_name(enum hcp_hosts hosts);
 enum hcp_hosts hcp_hosts_of(const char *a, const char *b);
 /* Of a row: by same_host, else by the names of its hosts; any where neither says. */
 enum hcp_hosts hcp_link_hosts(const struct hcp_link_row *row);
-/* The fit of one pair (in either order), of the rows whose channels are NCCL's own
- * choice. HCP_NO_ANSWER when it was never measured, and the command that does.
- * HCP_USAGE: hosts is any, and transfers of both kinds are there, which have no fit in
- * common. */
-int hcp_db_link_of(hcp_db *db, const char *transport, enum hcp_hosts hosts,
-                   const char *device_a, const char *limit_a, const char *device_b, const char *limit_b,
+/* By what transfers go. */
+struct hcp_link_by {
+    const char *transport;
+    enum hcp_hosts hosts;
+    int32_t channels; /* of NCCL, each direction; 0: its own choice */
+};
+/* Whether a row's channels (-1 and 0: NCCL's own choice) are those. */
+int hcp_link_has_channels(const struct hcp_link_by *by, int32_t channels);
+/* The fit of one pair (in either order). HCP_NO_ANSWER when it was never measured, and
+ * the command that does. HCP_USAGE: hosts is any, and transfers of both kinds are there,
+ * which have no fit in common. */
+int hcp_db_link_of(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
+                   const char *limit_a, const char *device_b, const char *limit_b,
                    struct hcp_link_fit *out, struct hcp_err *err);
 
 /* The same for blocks of about `bytes`: the line through the sizes from a sixteenth to
  * twice as many, for where the curve bends and steps one line through all is off by a third
  * (nccl, an end of 12 SMs). Through all sizes where those are fewer than three. */
-int hcp_db_link_near(hcp_db *db, const char *transport, enum hcp_hosts hosts,
-                     const char *device_a, const char *limit_a, const char *device_b, const char *limit_b,
+int hcp_db_link_near(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
+                     const char *limit_a, const char *device_b, const char *limit_b,
                      double bytes, struct hcp_link_fit *out, struct hcp_err *err);
 
 /* The same pair's curve as it was measured: of each size the median of its times, between
@@ -383,8 +390,8 @@ double hcp_link_curve_error(const struct hcp_link_curve *curve, size_t i);
  * one above target among them. 0: none has, or such gaps are steps found to 10 %. */
 int64_t hcp_link_curve_next(const struct hcp_link_curve *curve, double target);
 /* As hcp_db_link_of. */
-int hcp_db_link_curve_of(hcp_db *db, const char *transport, enum hcp_hosts hosts,
-                         const char *device_a, const char *limit_a, const char *device_b, const char *limit_b,
+int hcp_db_link_curve_of(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
+                         const char *limit_a, const char *device_b, const char *limit_b,
                          struct hcp_link_curve *out, struct hcp_err *err);
 
 /* A ring that hcp-ring ran: what was planned, what was measured. */

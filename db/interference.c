@@ -182,8 +182,8 @@ struct rows {
 
 struct search {
     const struct hcp_key *key;
-    const char *peer_device, *peer_limit, *transport;
-    enum hcp_hosts hosts;
+    const char *peer_device, *peer_limit;
+    const struct hcp_link_by *by;
     int found[3];           /* own rows by HCP_HOSTS_ */
     struct rows own, peers; /* a row may be both */
     struct hcp_err *err;
@@ -210,11 +210,13 @@ static int collect(const struct hcp_interference_row *row, void *ctx)
 {
     struct search *s = ctx;
     enum hcp_hosts hosts = hcp_hosts_of(row->from.host, row->host_b);
-    int other = hosts != HCP_HOSTS_ANY && s->hosts != HCP_HOSTS_ANY && hosts != s->hosts;
+    int other =
+        hosts != HCP_HOSTS_ANY && s->by->hosts != HCP_HOSTS_ANY && hosts != s->by->hosts;
     struct hcp_key key = row->key;
     int rc = HCP_OK;
 
-    if (row->channels > 0 || !is(s->transport, row->transport) || other)
+    if (!hcp_link_has_channels(s->by, row->channels) ||
+        !is(s->by->transport, row->transport) || other)
         return HCP_OK;
     if (hcp_key_equal(&key, s->key) && is(s->peer_device, row->device_b) &&
         is(s->peer_limit, row->limit_b)) {
@@ -232,17 +234,16 @@ static int collect(const struct hcp_interference_row *row, void *ctx)
 }
 
 int hcp_db_interference_of(hcp_db *db, const struct hcp_key *key, const char *peer_device,
-                           const char *peer_limit, const char *transport,
-                           enum hcp_hosts hosts, struct hcp_interference *out,
-                           struct hcp_err *err)
+                           const char *peer_limit, const struct hcp_link_by *by,
+                           struct hcp_interference *out, struct hcp_err *err)
 {
+    const char *transport = by->transport;
     const struct hcp_filter filter = {
         .device = key->device, .limit = key->limit, .limit_set = 1};
     struct search s = {.key = key,
                        .peer_device = peer_device,
                        .peer_limit = peer_limit,
-                       .transport = transport,
-                       .hosts = hosts,
+                       .by = by,
                        .err = err};
     int rc = hcp_db_each_interference(db, &filter, collect, &s, err);
 

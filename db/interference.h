@@ -50,12 +50,11 @@ void hcp_interference_times(const struct hcp_interference *f, double block_ms,
                             double *transfer_beside_ms);
 
 /* The fit of the rows of one key beside transfers with one peer; peer_device, peer_limit
- * and transport NULL: any. Where NCCL's channels were set does not count. HCP_NO_ANSWER
+ * and by->transport NULL: any. HCP_NO_ANSWER
  * when it was never measured, and the command that does; HCP_USAGE as hcp_db_link_of,
  * which has hosts too. */
 int hcp_db_interference_of(hcp_db *db, const struct hcp_key *key, const char *peer_device,
-                           const char *peer_limit, const char *transport,
-                           enum hcp_hosts hosts, struct hcp_interference *out,
-                           struct hcp_err *err);
+                           const char *peer_limit, const struct hcp_link_by *by,
+                           struct hcp_interference *out, struct hcp_err *err);
 
 #endif

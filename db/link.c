@@ -134,9 +134,14 @@ enum hcp_hosts hcp_link_hosts(const struct hcp_link_row *row)
                               : HCP_HOSTS_BETWEEN;
 }
 
+int hcp_link_has_channels(const struct hcp_link_by *by, int32_t channels)
+{
+    return (channels > 0 ? channels : 0) == by->channels;
+}
+
 struct rows {
-    const char *transport, *device[2], *limit[2];
-    enum hcp_hosts hosts;
+    const struct hcp_link_by *by;
+    const char *device[2], *limit[2];
     int found[3]; /* by HCP_HOSTS_ */
     int64_t *bytes;
     double *ms;
@@ -159,11 +164,12 @@ static int collect(const struct hcp_link_row *row, void *ctx)
     int64_t *bytes;
     double *ms;
 
-    if (strcmp(row->transport, r->transport) || row->channels != -1 ||
+    if (strcmp(row->transport, r->by->transport) ||
+        !hcp_link_has_channels(r->by, row->channels) ||
         !(is_pair(r, row, 0) || is_pair(r, row, 1)))
         return HCP_OK;
     r->found[hosts]++;
-    if (r->hosts != HCP_HOSTS_ANY && hosts != HCP_HOSTS_ANY && r->hosts != hosts)
+    if (r->by->hosts != HCP_HOSTS_ANY && hosts != HCP_HOSTS_ANY && r->by->hosts != hosts)
         return HCP_OK;
     bytes = realloc(r->bytes, (r->n + 1) * sizeof *bytes);
     if (bytes)
@@ -181,9 +187,13 @@ static int collect(const struct hcp_link_row *row, void *ctx)
 /* "DEVICE@LIMIT,DEVICE@LIMIT by TRANSPORT" */
 static void name(const struct rows *r, char text[256])
 {
-    snprintf(text, 256, "%s%s%s,%s%s%s by %s", r->device[0], *r->limit[0] ? "@" : "",
-             r->limit[0], r->device[1], *r->limit[1] ? "@" : "", r->limit[1],
-             r->transport);
+    int at = snprintf(text, 256, "%s%s%s,%s%s%s by %s", r->device[0],
+                      *r->limit[0] ? "@" : "", r->limit[0], r->device[1],
+                      *r->limit[1] ? "@" : "", r->limit[1], r->by->transport);
+
+    if (r->by->channels && at > 0 && at < 256)
+        snprintf(text + at, 256 - (size_t)at, " of %d channel%s", (int)r->by->channels,
+                 r->by->channels == 1 ? "" : "s");
 }
 
 /* The pair's rows, into r. */
@@ -196,7 +206,7 @@ static int rows_of(hcp_db *db, struct rows *r, struct hcp_err *err)
 
     r->err = err;
     rc = hcp_db_each_link(db, &filter, collect, r, err);
-    if (rc || r->hosts != HCP_HOSTS_ANY || !r->found[HCP_HOSTS_WITHIN] ||
+    if (rc || r->by->hosts != HCP_HOSTS_ANY || !r->found[HCP_HOSTS_WITHIN] ||
         !r->found[HCP_HOSTS_BETWEEN])
         return rc;
     name(r, ends);
@@ -204,38 +214,38 @@ static int rows_of(hcp_db *db, struct rows *r, struct hcp_err *err)
                     "link %s in '%s' was measured within a host (%d rows) and between "
                     "hosts (%d); say which it is: %s:within or %s:between",
                     ends, db->path, r->found[HCP_HOSTS_WITHIN],
-                    r->found[HCP_HOSTS_BETWEEN], r->transport, r->transport);
+                    r->found[HCP_HOSTS_BETWEEN], r->by->transport, r->by->transport);
 }
 
 /* What to do where there is no answer. */
 static int no_link(const hcp_db *db, const struct rows *r, int rc,
                    const struct hcp_err *why, struct hcp_err *err)
 {
-    char ends[256];
+    char ends[256], channels[32] = "";
 
     name(r, ends);
+    if (r->by->channels)
+        snprintf(channels, sizeof channels, " --channels %d", (int)r->by->channels);
     return hcp_fail(err, rc,
                     "link %s%s %s%s in '%s'; where these devices are, measure it with "
-                    "'%shcp-profile link --db %s --limits %s/%s --transport %s'",
+                    "'%shcp-profile link --db %s --limits %s/%s --transport %s%s'",
                     ends,
-                    r->hosts == HCP_HOSTS_WITHIN    ? " within a host"
-                    : r->hosts == HCP_HOSTS_BETWEEN ? " between hosts"
-                                                    : "",
+                    r->by->hosts == HCP_HOSTS_WITHIN    ? " within a host"
+                    : r->by->hosts == HCP_HOSTS_BETWEEN ? " between hosts"
+                                                        : "",
                     r->n ? "has no fit: " : "was never measured", r->n ? why->text : "",
                     db->path,
-                    r->hosts == HCP_HOSTS_BETWEEN ? "mpirun -np 2 --host A,B " : "",
+                    r->by->hosts == HCP_HOSTS_BETWEEN ? "mpirun -np 2 --host A,B " : "",
                     db->path, *r->limit[0] ? r->limit[0] : "none",
-                    *r->limit[1] ? r->limit[1] : "none", r->transport);
+                    *r->limit[1] ? r->limit[1] : "none", r->by->transport, channels);
 }
 
-int hcp_db_link_of(hcp_db *db, const char *transport, enum hcp_hosts hosts,
-                   const char *device_a, const char *limit_a, const char *device_b,
-                   const char *limit_b, struct hcp_link_fit *out, struct hcp_err *err)
+int hcp_db_link_of(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
+                   const char *limit_a, const char *device_b, const char *limit_b,
+                   struct hcp_link_fit *out, struct hcp_err *err)
 {
-    struct rows r = {.transport = transport,
-                     .hosts = hosts,
-                     .device = {device_a, device_b},
-                     .limit = {limit_a, limit_b}};
+    struct rows r = {
+        .by = by, .device = {device_a, device_b}, .limit = {limit_a, limit_b}};
     struct hcp_err why = {0};
     int rc = rows_of(db, &r, err);
 
@@ -262,15 +272,12 @@ static size_t near_rows(int64_t *bytes, double *ms, size_t n, double about)
     return kept;
 }
 
-int hcp_db_link_near(hcp_db *db, const char *transport, enum hcp_hosts hosts,
-                     const char *device_a, const char *limit_a, const char *device_b,
-                     const char *limit_b, double bytes, struct hcp_link_fit *out,
-                     struct hcp_err *err)
+int hcp_db_link_near(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
+                     const char *limit_a, const char *device_b, const char *limit_b,
+                     double bytes, struct hcp_link_fit *out, struct hcp_err *err)
 {
-    struct rows r = {.transport = transport,
-                     .hosts = hosts,
-                     .device = {device_a, device_b},
-                     .limit = {limit_a, limit_b}};
+    struct rows r = {
+        .by = by, .device = {device_a, device_b}, .limit = {limit_a, limit_b}};
     struct hcp_err why = {0}, few;
     struct hcp_link_fit near;
     int rc = rows_of(db, &r, err);
@@ -289,15 +296,12 @@ int hcp_db_link_near(hcp_db *db, const char *transport, enum hcp_hosts hosts,
     return rc;
 }
 
-int hcp_db_link_curve_of(hcp_db *db, const char *transport, enum hcp_hosts hosts,
-                         const char *device_a, const char *limit_a, const char *device_b,
-                         const char *limit_b, struct hcp_link_curve *out,
-                         struct hcp_err *err)
+int hcp_db_link_curve_of(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
+                         const char *limit_a, const char *device_b, const char *limit_b,
+                         struct hcp_link_curve *out, struct hcp_err *err)
 {
-    struct rows r = {.transport = transport,
-                     .hosts = hosts,
-                     .device = {device_a, device_b},
-                     .limit = {limit_a, limit_b}};
+    struct rows r = {
+        .by = by, .device = {device_a, device_b}, .limit = {limit_a, limit_b}};
     struct hcp_err why = {0};
     int rc = rows_of(db, &r, err);
 

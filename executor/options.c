@@ -70,8 +70,7 @@ static const struct argp_option options[] = {
     {"channels", OPT_CHANNELS, "N", 0,
      "NCCL's channels for each direction: auto, 1, 2, 4, 8 .. (auto)", 30},
     {"spare-sms", OPT_SPARE_SMS, "N", 0,
-     "SMs that attention on the own block leaves to transfers (auto: --channels for what "
-     "goes in pieces)",
+     "SMs that attention leaves to transfers (auto: --channels where KV goes in pieces)",
      30},
     {"buffers", OPT_BUFFERS, "N", 0,
      "KV blocks a rank can hold beside its own (the plan's; 0: all of them)", 30},

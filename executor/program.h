@@ -22,7 +22,7 @@ struct ring_options {
     int search; /* the command */
     const char *db, *ranks, *provider, *plugin, *strategies, *transport;
     int32_t channels; /* of NCCL, for each direction; 0: its choice */
-    int32_t spare_sms; /* left to transfers by attention on the own block; -1: auto */
+    int32_t spare_sms; /* that attention leaves to transfers; -1: auto */
     const char **plan_files;
     size_t n_plan_files;
     struct hcp_shape_args shape;

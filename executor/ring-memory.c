@@ -181,7 +181,7 @@ struct made { /* attention steps so far, and what they were made for */
 };
 
 static int make_attention(ring *r, struct made *made, const hcp_attn_problem *problem,
-                          int own, hcp_attention **out, struct hcp_err *err)
+                          int spare, hcp_attention **out, struct hcp_err *err)
 {
     const struct ring_config *c = &r->config;
     hcp_device_ref device = c->device;
@@ -191,7 +191,7 @@ static int make_attention(ring *r, struct made *made, const hcp_attn_problem *pr
     char text[400];
     int rc;
 
-    if (own && device.kind == HCP_DEVICE_CUDA)
+    if (spare && device.kind == HCP_DEVICE_CUDA)
         device.sm_count -= ring_schedule_spare_sms(&r->schedule, c->spare_sms, c->channels,
                                                    device.sm_count);
     for (size_t i = 0; i < r->n_attentions; i++) {
@@ -217,15 +217,18 @@ static int make_attention(ring *r, struct made *made, const hcp_attn_problem *pr
 static int make_kernels(ring *r, struct made *made, const struct ring_piece *piece,
                         char *kv, int accumulate, struct hcp_err *err)
 {
+    const struct ring_schedule *s = &r->schedule;
     const hcp_attn_problem *p = &r->shape;
     char *v = kv + piece->tokens * r->token_bytes / 2;
+    /* Beside the last piece that is received nothing begins any more. */
+    int spare = piece == s->pieces || piece < s->pieces + s->n_pieces - 1;
 
     for (size_t i = piece->call; i < piece->call + piece->n_calls; i++) {
         const struct ring_call *call = &r->schedule.calls[i];
         struct ring_kernel *kernel = &r->kernels[i];
         hcp_attn_problem problem = problem_of(r, call, piece->tokens, accumulate);
         int64_t at = call->row * p->head_dim;
-        int rc = make_attention(r, made, &problem, !accumulate, &kernel->attention, err);
+        int rc = make_attention(r, made, &problem, spare, &kernel->attention, err);
 
         if (rc)
             return rc;

@@ -72,12 +72,13 @@ int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
                        struct ring_schedule *out, struct hcp_err *err);
 void ring_schedule_free(struct ring_schedule *schedule); /* accepts a zeroed one */
 
-/* SMs that attention on the own block leaves to transfers. A kernel that holds every SM
- * until its last tile keeps those out that begin in the meantime, so that what is sent in
- * pieces under a long block arrives after it. asked < 0: where the block is sent or others
- * come in pieces, `channels` (thread blocks of a transfer; 0: not known) for each of the
- * two directions, if that is at most a sixteenth of sm_count; else none. asked >= 0: that
- * many, at most sm_count - 1. Ranks that exchange nothing leave none. */
+/* SMs that attention leaves to transfers, but for the last piece that is received, beside
+ * which nothing begins. A kernel that holds every SM until its last tile keeps those out
+ * that begin in the meantime, so that what is sent in pieces under a long block arrives
+ * after it. asked < 0: where the own block is sent or others come in pieces, `channels`
+ * (thread blocks of a transfer; 0: not known) for each of the two directions, if that is
+ * at most a sixteenth of sm_count; else none. asked >= 0: that many, at most
+ * sm_count - 1. Ranks that exchange nothing leave none. */
 int32_t ring_schedule_spare_sms(const struct ring_schedule *schedule, int32_t asked,
                                 int32_t channels, int32_t sm_count);
 

@@ -205,8 +205,7 @@ int links_transport(const char *word, const char **transport, enum hcp_hosts *ho
 
 struct measured {
     hcp_db *db;
-    const char *transport;
-    enum hcp_hosts hosts;
+    struct hcp_link_by by; /* hosts: of the pair that is asked for */
     const hcp_shape *shape;
     const char *provider;
     double bytes;
@@ -224,8 +223,8 @@ static int measured_pair(const struct measured *m, const hcp_rank *a, const hcp_
                           .heads = m->shape->heads,
                           .kv_heads = m->shape->kv_heads,
                           .head_dim = m->shape->head_dim};
-    int rc = hcp_db_link_near(m->db, m->transport, m->hosts, a->device, a->limit,
-                              b->device, b->limit, m->bytes, &fit, err);
+    int rc = hcp_db_link_near(m->db, &m->by, a->device, a->limit, b->device, b->limit,
+                              m->bytes, &fit, err);
 
     if (rc)
         return rc;
@@ -236,8 +235,7 @@ static int measured_pair(const struct measured *m, const hcp_rank *a, const hcp_
     snprintf(key.provider, sizeof key.provider, "%s", m->provider);
     snprintf(key.dtype, sizeof key.dtype, "%s", m->shape->dtype);
     strcpy(key.phase, "prefill");
-    rc = hcp_db_interference_of(m->db, &key, a->device, a->limit, m->transport, m->hosts,
-                                &beside, err);
+    rc = hcp_db_interference_of(m->db, &key, a->device, a->limit, &m->by, &beside, err);
     if (rc == HCP_NO_ANSWER) {
         *err = (struct hcp_err){0};
         return HCP_OK;
@@ -275,7 +273,7 @@ static size_t number_ends(const hcp_rank *ranks, size_t n, size_t *end)
 static int read_measured(struct reading *r, struct measured *m, const hcp_rank *ranks,
                          struct hcp_err *err)
 {
-    enum hcp_hosts given = m->hosts;
+    enum hcp_hosts given = m->by.hosts;
     size_t n = r->n, ends = 0, *end = calloc(n, sizeof *end);
     size_t *first = NULL; /* [ends][ends][HCP_HOSTS_]: a pair of these, plus one */
     int rc = HCP_OK;
@@ -293,8 +291,8 @@ static int read_measured(struct reading *r, struct measured *m, const hcp_rank *
 
             if (i == j)
                 continue;
-            m->hosts = session_hosts_of(given, m->host_of, i, j);
-            seen = &first[3 * (end[i] * ends + end[j]) + (size_t)m->hosts];
+            m->by.hosts = session_hosts_of(given, m->host_of, i, j);
+            seen = &first[3 * (end[i] * ends + end[j]) + (size_t)m->by.hosts];
             if (*seen) {
                 *link = r->links[*seen - 1];
             } else {
@@ -316,8 +314,7 @@ static int read_links(struct reading *r, const struct plan_args *args,
                       const hcp_rank *ranks, int64_t seq_len, int32_t pieces,
                       const char *provider, struct hcp_err *err)
 {
-    struct measured m = {.transport = args->links,
-                         .hosts = args->links_hosts,
+    struct measured m = {.by = {args->links, args->links_hosts, args->channels},
                          .host_of = host_of,
                          .shape = shape,
                          .provider = provider};

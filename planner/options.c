@@ -19,6 +19,7 @@ enum {
     OPT_LINKS,
     OPT_LATE_KV,
     OPT_HOSTS,
+    OPT_CHANNELS,
     OPT_REORDER,
     OPT_FIX_ORDER,
     OPT_LINEAR,
@@ -73,6 +74,9 @@ static const struct argp_option ring_options[] = {
      "A link for each pair of ranks: from a text file, or measured as with --link", 2},
     {"hosts", OPT_HOSTS, "N|LIST", 0,
      "Where ranks are, for --link and --links: N to a host, or [N*]NAME,... by rank", 2},
+    {"channels", OPT_CHANNELS, "N", 0,
+     "--link and --links nccl: as measured with N of its channels (auto: its own choice)",
+     2},
     {"reorder", OPT_REORDER, NULL, 0, "Choose the order of the ranks in the ring, too",
      2},
     {"fix-order", OPT_FIX_ORDER, NULL, 0,
@@ -104,15 +108,16 @@ static const struct argp_option ring_options[] = {
     {"ffn", OPT_FFN, "N", 0, "Inner width of its MLP", 2},
     {"mlp", OPT_MLP, "KIND", 0, "gated or plain (gated)", 2},
     {"memory", OPT_MEMORY, "LIST", 0,
-     "Memory of the ranks that the plan must keep within, as 80G,24G: for all, by rank, or "
+     "Memory of the ranks that the plan must keep within, as 80G,24G: for all, by rank, "
+     "or "
      "RANK=...",
      2},
     {"weights", OPT_WEIGHTS, "LIST", 0,
      "Of that, held whatever the tokens (0, or the products of --model)", 2},
     {"layers", OPT_LAYERS, "N", 0,
      "Layers whose keys and values a rank keeps (1, or those of --model)", 2},
-    {"activation-bytes", OPT_ACTIVATION, "BYTES", 0, "Held beside that for each token (0)",
-     2},
+    {"activation-bytes", OPT_ACTIVATION, "BYTES", 0,
+     "Held beside that for each token (0)", 2},
     {0},
 };
 
@@ -256,6 +261,7 @@ static int set_layer_option(int key, const char *arg, struct layer_args *layer,
 static error_t parse_ring(int key, char *arg, struct argp_state *state)
 {
     struct plan_args *args = state->input;
+    int64_t channels = 0;
     struct hcp_err err = {0};
 
     switch (key) {
@@ -291,6 +297,11 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
             argp_error(state, "%s", err.text);
         return 0;
     case ARGP_KEY_END:
+        if (args->given & PLAN_GIVEN_CHANNELS &&
+            !(args->link && strcmp(args->link, "nccl") == 0) &&
+            !(args->links && strcmp(args->links, "nccl") == 0))
+            argp_error(state, "--channels says which times --link nccl or --links nccl "
+                              "takes; give one of them");
         if (args->linear && args->layer_given)
             argp_error(state, "--linear-us gives what --model, --hidden and --ffn look up; "
                               "use one of them");
@@ -320,6 +331,14 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
     case OPT_HOSTS:
         args->hosts = arg;
         args->given |= PLAN_GIVEN_ORDER;
+        return 0;
+    case OPT_CHANNELS:
+        if (strcmp(arg, "auto") != 0 &&
+            hcp_parse_int(arg, "--channels", 1, 1024, &channels, NULL))
+            argp_error(state, "--channels '%s' is neither auto nor a number up to 1024",
+                       arg);
+        args->channels = (int32_t)channels;
+        args->given |= PLAN_GIVEN_CHANNELS;
         return 0;
     case OPT_LATE_KV:
         args->question.late_kv = 1;

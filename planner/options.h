@@ -20,7 +20,8 @@ enum {
     PLAN_GIVEN_ORDER = 128,
     PLAN_GIVEN_JOINT = 256,
     PLAN_GIVEN_LAYERS = 512,
-    PLAN_GIVEN_NODES = 1024
+    PLAN_GIVEN_NODES = 1024,
+    PLAN_GIVEN_CHANNELS = 2048
 };
 
 struct plan_args {
@@ -31,6 +32,7 @@ struct plan_args {
     const char *links;  /* file or transport with a link for each pair; NULL none */
     const char *hosts;  /* --hosts; NULL: nobody knows */
     enum hcp_hosts link_hosts, links_hosts; /* whose times those are, or any */
+    int32_t channels;   /* of NCCL, with which they were measured; 0: its own choice */
     const char *linear; /* --linear-us, NULL none */
     const char *memory, *weights; /* NULL none */
     struct layer_args layer;

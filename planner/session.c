@@ -215,19 +215,20 @@ static int pair_seen(const struct pairs *p, size_t r)
 
 /* The line of the pair that takes longest to pass `bytes` on, if that is longer than
  * *longest us. */
-static int slowest_link(hcp_db *db, const char *transport, const struct pairs *p,
+static int slowest_link(hcp_db *db, const struct plan_args *args, const struct pairs *p,
                         double bytes, double *longest, struct hcp_link_fit *out,
                         struct hcp_err *err)
 {
     for (size_t r = 0; p->n > 1 && r < p->n; r++) {
         const hcp_rank *a = &p->ranks[r], *b = &p->ranks[(r + p->step) % p->n];
+        const struct hcp_link_by by = {args->link, hosts_of(p, r), args->channels};
         struct hcp_link_fit fit;
         double us;
 
         if (!is_pair(p, r) || pair_seen(p, r))
             continue;
-        if (hcp_db_link_near(db, transport, hosts_of(p, r), a->device, a->limit,
-                             b->device, b->limit, bytes, &fit, err))
+        if (hcp_db_link_near(db, &by, a->device, a->limit, b->device, b->limit, bytes,
+                             &fit, err))
             return err->code;
         us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
         if (us <= *longest)
@@ -265,7 +266,7 @@ static int measured_link(const struct plan_args *args, const int32_t *host_of,
 
     if (rc)
         return rc;
-    rc = slowest_link(db, args->link, &p, bytes, &longest, &fit, err);
+    rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
     if (rc == HCP_OK && longest >= 0) {
         if (!(args->given & PLAN_GIVEN_ALPHA))
             *out->alpha_us = fit.alpha_us;
@@ -277,10 +278,10 @@ static int measured_link(const struct plan_args *args, const int32_t *host_of,
         p.hosts = HCP_HOSTS_BETWEEN;
         longest = -1;
         if (rc == HCP_OK)
-            rc = slowest_link(db, args->link, &p, bytes, &longest, &fit, err);
+            rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
         p.step = (size_t)node_ranks;
         if (rc == HCP_OK)
-            rc = slowest_link(db, args->link, &p, bytes, &longest, &fit, err);
+            rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
         if (rc == HCP_OK && longest >= 0) {
             *out->node_alpha_us = fit.alpha_us;
             *out->node_gbps = fit.gbps;

@@ -588,6 +588,40 @@ less_equal() { # A B SLACK
     [ "$status" -eq 3 ]
 }
 
+@test "--channels takes the links measured with so many" {
+    command -v sqlite3 || skip "no sqlite3 program"
+    cp h.db channels.db
+    pair='nvidia-h200@mps:100,nvidia-h200@mps:100'
+    # 300 GB/s by NCCL's choice, 30 with one channel
+    for bytes in 4096 1048576 268435456; do
+        sqlite3 channels.db "INSERT INTO link (run_id, device_a_id, device_b_id, limiter_a,
+            limiter_b, transport, channels, bytes, time_ms) SELECT min(r.id), min(d.id),
+            min(d.id), 'mps:100', 'mps:100', 'nccl', c.n, $bytes, 0.01 + $bytes * c.ms
+            FROM run r, device d, (SELECT NULL n, 1 / 300e6 ms UNION SELECT 1, 1 / 30e6) c
+            GROUP BY c.ms"
+    done
+    plan=(hcp-plan split --db channels.db --ranks "$pair" --seq-len 64K --json)
+    for option in --link --links; do
+        "${plan[@]}" $option nccl >auto.json
+        "${plan[@]}" $option nccl --channels auto | cmp - auto.json
+        "${plan[@]}" $option nccl --channels 1 >one.json
+        grep -q '"link_gbps":\(300\|299\.9\)' auto.json
+        grep -q '"link_gbps":\(30[,.}]\|29\.9\)' one.json
+        run "${plan[@]}" $option nccl --channels 2
+        [ "$status" -eq 3 ]
+        [[ "$output" == *"by nccl of 2 channels was never measured in 'channels.db'; where these devices are, measure it with 'hcp-profile link --db channels.db --limits mps:100/mps:100 --transport nccl --channels 2'"* ]]
+    done
+    for other in "--link mpi" "--link-gbps 30" "--links channels.txt"; do
+        # shellcheck disable=SC2086 # options and their values
+        run "${plan[@]}" $other --channels 2
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--channels says which times --link nccl or --links nccl takes; give one of them"* ]]
+    done
+    run "${plan[@]}" --link nccl --channels 0
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--channels '0' is neither auto nor a number up to 1024"* ]]
+}
+
 @test "--link and --links: within a host and between hosts are not one link" {
     command -v sqlite3 || skip "no sqlite3 program"
     cp h.db link.db

@@ -307,37 +307,39 @@ static void of_pair(void **state)
         store("one", "", "mps:10", sizes[i], times[i] * 3);
     }
     store("one", "mps:20", "mps:20", 64, 1);
-    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
-                                    "mps:50", &f, &err),
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                    "gpu-x", "", "gpu-y", "mps:50", &f, &err),
                      HCP_OK);
     assert_true(near(f.alpha_us, 10, 1e-9) && near(f.gbps, 50, 1e-9));
     assert_int_equal(f.sizes, N);
-    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "mps:50", "gpu-x",
-                                    "", &g, &err),
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                    "gpu-y", "mps:50", "gpu-x", "", &g, &err),
                      HCP_OK);
     assert_true(g.alpha_us == f.alpha_us && g.gbps == f.gbps);
-    assert_int_equal(hcp_db_link_curve_of(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "mps:50",
-                                          "gpu-x", "", &c, &err),
+    assert_int_equal(hcp_db_link_curve_of(db,
+                                          &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                          "gpu-y", "mps:50", "gpu-x", "", &c, &err),
                      HCP_OK);
     assert_int_equal(c.n, N);
     assert_true(hcp_link_curve_ms(&c, (double)sizes[4]) == times[4]);
     hcp_link_curve_free(&c);
-    assert_int_equal(hcp_db_link_curve_of(db, "nccl", HCP_HOSTS_ANY, "gpu-y", "mps:50",
-                                          "gpu-x", "", &c, &err),
+    assert_int_equal(hcp_db_link_curve_of(db,
+                                          &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
+                                          "gpu-y", "mps:50", "gpu-x", "", &c, &err),
                      HCP_NO_ANSWER);
     assert_non_null(strstr(err.text, "was never measured"));
-    assert_int_equal(hcp_db_link_of(db, "nccl", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
-                                    "mps:50", &g, &err),
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
+                                    "gpu-x", "", "gpu-y", "mps:50", &g, &err),
                      HCP_NO_ANSWER);
     if (!strstr(err.text, "link gpu-x,gpu-y@mps:50 by nccl was never measured") ||
         !strstr(err.text, path) || !strstr(err.text, "'hcp-profile link --db") ||
         !strstr(err.text, "--limits none/mps:50 --transport nccl'"))
         fail_msg("%s", err.text);
-    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "", "gpu-x",
-                                    "mps:50", &g, &err),
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                    "gpu-y", "", "gpu-x", "mps:50", &g, &err),
                      HCP_NO_ANSWER);
-    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "mps:20", "gpu-y",
-                                    "mps:20", &g, &err),
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                    "gpu-x", "mps:20", "gpu-y", "mps:20", &g, &err),
                      HCP_NO_ANSWER);
     if (!strstr(err.text, "measure at least two sizes in") ||
         !strstr(err.text, "hcp-profile link"))
@@ -353,28 +355,31 @@ static void near_a_size(void **state)
     (void)state;
     for (int64_t b = 4096; b <= 1 << 30; b *= 2)
         store("one", "", "mps:10", b, 0.02 + (double)b / (b > 16 << 20 ? 200e6 : 50e6));
-    assert_int_equal(hcp_db_link_of(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
-                                    "mps:10", &all, &err),
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                    "gpu-x", "", "gpu-y", "mps:10", &all, &err),
                      HCP_OK);
     assert_true(all.gbps > 60 && all.gbps < 190);
-    assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-y", "mps:10",
-                                      "gpu-x", "", 8 << 20, &f, &err),
+    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                      "gpu-y", "mps:10", "gpu-x", "", 8 << 20, &f, &err),
                      HCP_OK);
     assert_true(near(f.gbps, 50, 1e-6) && near(f.alpha_us, 20, 1e-6));
     assert_int_equal(f.sizes, 6); /* half a MiB to 16 MiB */
-    assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
-                                      "mps:10", 512 << 20, &f, &err),
+    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                      "gpu-x", "", "gpu-y", "mps:10", 512 << 20, &f,
+                                      &err),
                      HCP_OK);
     assert_true(near(f.gbps, 200, 1e-6) && near(f.alpha_us, 20, 1e-4));
     /* Too few sizes are about that; none is. */
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "", "gpu-y",
-                                          "mps:10", i ? 1e15 : 4096, &f, &err),
-                         HCP_OK);
+        assert_int_equal(
+            hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0}, "gpu-x",
+                             "", "gpu-y", "mps:10", i ? 1e15 : 4096, &f, &err),
+            HCP_OK);
         assert_true(f.gbps == all.gbps && f.alpha_us == all.alpha_us);
     }
-    assert_int_equal(hcp_db_link_near(db, "mpi", HCP_HOSTS_ANY, "gpu-x", "mps:70",
-                                      "gpu-y", "mps:10", 8 << 20, &f, &err),
+    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+                                      "gpu-x", "mps:70", "gpu-y", "mps:10", 8 << 20, &f,
+                                      &err),
                      HCP_NO_ANSWER);
     assert_non_null(strstr(err.text, "was never measured"));
 }
@@ -405,8 +410,8 @@ static void store_at(const char *uid, int same_host, const char *host, const cha
 
 static int of_hosts(enum hcp_hosts hosts, struct hcp_link_fit *fit)
 {
-    return hcp_db_link_of(db, "nccl", hosts, "gpu-x", "mps:90", "gpu-x", "mps:90", fit,
-                          &err);
+    return hcp_db_link_of(db, &(struct hcp_link_by){"nccl", hosts, 0}, "gpu-x", "mps:90",
+                          "gpu-x", "mps:90", fit, &err);
 }
 
 /* Two equal devices of one host, and of two: the pairs have one name and two links. */
@@ -430,19 +435,22 @@ static void within_and_between(void **state)
                 "within a host (9 rows) and between hosts (9); say which it is: "
                 "nccl:within or nccl:between"))
         fail_msg("%s", err.text);
-    assert_int_equal(hcp_db_link_near(db, "nccl", HCP_HOSTS_ANY, "gpu-x", "mps:90",
-                                      "gpu-x", "mps:90", 1 << 20, &f, &err),
+    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
+                                      "gpu-x", "mps:90", "gpu-x", "mps:90", 1 << 20, &f,
+                                      &err),
                      HCP_USAGE);
-    assert_int_equal(hcp_db_link_curve_of(db, "nccl", HCP_HOSTS_ANY, "gpu-x", "mps:90",
-                                          "gpu-x", "mps:90", &c, &err),
+    assert_int_equal(hcp_db_link_curve_of(db,
+                                          &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
+                                          "gpu-x", "mps:90", "gpu-x", "mps:90", &c, &err),
                      HCP_USAGE);
     assert_int_equal(of_hosts(HCP_HOSTS_WITHIN, &f), HCP_OK);
     assert_true(near(f.gbps, 300, 1e-9) && near(f.alpha_us, 10, 1e-9));
     assert_int_equal(of_hosts(HCP_HOSTS_BETWEEN, &f), HCP_OK);
     assert_true(near(f.gbps, 30, 1e-9) && near(f.alpha_us, 100, 1e-9));
-    assert_int_equal(hcp_db_link_curve_of(db, "nccl", HCP_HOSTS_BETWEEN, "gpu-x",
-                                          "mps:90", "gpu-x", "mps:90", &c, &err),
-                     HCP_OK);
+    assert_int_equal(
+        hcp_db_link_curve_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_BETWEEN, 0},
+                             "gpu-x", "mps:90", "gpu-x", "mps:90", &c, &err),
+        HCP_OK);
     assert_true(near(hcp_link_curve_ms(&c, (double)sizes[3]), 10 * times[3], 1e-9));
     hcp_link_curve_free(&c);
     /* The names of the hosts decide where same_host is not there; without either the row
