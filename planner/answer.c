@@ -301,6 +301,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
 {
     const int64_t *tokens = a->tokens;
     struct score score = a->score;
+    int apart;
 
     if (score.source == HCP_FROM_EXTRAPOLATED && !p->extrapolate)
         return answer_outside(p, s, tokens, a->kv, text, text_size);
@@ -333,12 +334,12 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->joint = a->kv != NULL;
     hcp_plan_memory(plan, NULL, 0);
     cost_areas(p, tokens, s->areas);
-    if (has_finish(p) && a->kv)
+    apart = has_finish(p) || p->linear || p->links; /* plan_busy has more than kernels */
+    if (apart && a->kv)
         joint_kernels(p, s, tokens, a->kv);
-    else if (has_finish(p) || p->linear)
+    else if (apart)
         eval_kernels(p, s, tokens);
-    plan->bound_ms =
-        bound(p, s, has_finish(p) || p->linear ? s->busy : s->plan_busy, score.ms);
+    plan->bound_ms = bound(p, s, apart ? s->busy : s->plan_busy, score.ms);
     fill_interval(p, s, a, (size_t)plan->critical_rank, plan);
 
     plan->even_ms = known(p, a->even);

@@ -183,6 +183,11 @@ static json_t *rank_json(const hcp_plan *plan, const hcp_step *all, size_t n,
     }
     if (plan->joint)
         json_object_set_new(object, "kv_tokens", json_integer(rank->kv_tokens));
+    if (plan->late_kv)
+        json_object_set_new(object, "late_slots", json_integer(rank->late_slots));
+    if (plan->order || plan->has_links)
+        json_object_set_new(object, "given_rank",
+                            json_integer(plan->places[steps->rank].rank));
     json_object_set_new(object, "busy_ms", hcp_json_real(busy));
     json_object_set_new(object, "wait_ms", hcp_json_real(wait));
     json_object_set_new(object, "fin_ms", hcp_json_real(fin));
@@ -214,6 +219,8 @@ static int print_json(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
                         plan->link_gbps > 0 ? hcp_json_real(plan->link_gbps)
                                             : json_null());
     json_object_set_new(object, "fingerprint", json_string(fingerprint));
+    if (plan->late_kv)
+        json_object_set_new(object, "late_kv", json_true());
     for (size_t i = 0; i < n; i += m)
         json_array_append_new(ranks, rank_json(plan, steps, n, steps + i, m));
     json_object_set_new(object, "ranks", ranks);
@@ -233,6 +240,26 @@ static void linear_row(hcp_table *t, const hcp_step *step, const char *when, dou
     hcp_table_cell(t, "%.4f", busy);
     hcp_table_cell(t, "%.4f", start + busy);
     hcp_table_cell(t, "%.4f", wait);
+}
+
+/* Whose KV is late, and which ranks stand where. */
+static void print_places(const hcp_plan *plan)
+{
+    int late = 0, moved = 0;
+
+    for (size_t r = 0; plan->late_kv && r < plan->n_ranks; r++)
+        if (plan->ranks[r].late_slots > 0)
+            printf("%s%zu by %d", late++ ? ", " : "late KV: of rank ", r,
+                   (int)plan->ranks[r].late_slots);
+    if (plan->late_kv)
+        puts(late ? "" : "late KV: of no rank");
+    for (size_t r = 0; plan->order && r < plan->n_ranks; r++)
+        moved |= plan->places[r].rank != (int32_t)r;
+    for (size_t r = 0; moved && r < plan->n_ranks; r++)
+        printf("%s%d", r ? " " : "order in the ring, as the ranks were given: ",
+               (int)plan->places[r].rank);
+    if (moved)
+        puts("");
 }
 
 static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, size_t m)
@@ -294,6 +321,7 @@ static int print_text(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
         printf(", queries and KV split apart");
     plan_print_link(plan, stdout);
     puts(plan->barrier ? ", a barrier after every step" : "");
+    print_places(plan);
     return rc;
 }
 
@@ -354,7 +382,14 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
         plan.barrier = q->barrier;
     if (args->plan.given & PLAN_GIVEN_SUB_BLOCKS)
         plan.sub_blocks = q->sub_blocks;
-    rc = session_open_plan(&args->plan, &plan, s, err);
+    rc = HCP_OK;
+    if (plan.late_kv && (plan.sub_blocks > 1 || plan.barrier))
+        rc = hcp_fail(err, HCP_USAGE,
+                      "%s has late KV, which is for whole blocks without a barrier; leave "
+                      "--sub-blocks and --barrier out",
+                      args->file);
+    if (rc == HCP_OK)
+        rc = session_open_plan(&args->plan, &plan, s, err);
     if (rc) {
         free(plan.ranks);
         free(plan.segments);

@@ -552,18 +552,18 @@ void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tok
 }
 
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
-                        const int64_t *len)
+                        const int64_t *len, double limit_ms)
 {
-    static const int32_t cls[3] = {0, 1, 2};
-    double own[3], early[9] = {0}, late[9] = {0}, send[3], fin[3], before[3], after[3];
-    double ready[16 * MAX_BUFFERS], history[16 * (MAX_BUFFERS + 1)], step_ms[3];
-    int32_t hops[3], starts[3] = {1, 1, 1};
-    struct link_into into[3];
-    double busy[3];
+    static const int32_t cls[4] = {0, 1, 2, 3};
+    double own[4], early[16] = {0}, late[16] = {0}, send[4], fin[4], before[4], after[4];
+    double ready[16 * MAX_BUFFERS], history[16 * (MAX_BUFFERS + 1)], step_ms[4];
+    int32_t hops[4], starts[4] = {1, 1, 1, 1};
+    struct link_into into[4];
+    double busy[4];
     struct ring_arrays arrays = {.ready = ready, .history = history, .step_ms = step_ms};
     struct ring_input in = {.m = m,
                             .cls = cls,
-                            .stride = 3,
+                            .stride = 4,
                             .own = own,
                             .early = early,
                             .late = late,
@@ -578,23 +578,26 @@ struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                             .len = len,
                             .busy = p->links ? busy : NULL};
     struct score score;
-    int64_t largest[3];
+    int64_t largest[4];
 
     if (p->memory && !memory_fits(p, (size_t)m, rank, len, largest))
         return (struct score){1, 0, 0, 0};
-    for (int i = 0; i < m; i++) {
+    for (int i = m - 1; i >= 0; i--) { /* the last mostly has most */
         const hcp_model *model = problem_model(p, (size_t)rank[i]);
+        double sum;
 
-        own[i] = cost_own(p, model, len[i], NULL);
+        sum = own[i] = cost_own(p, model, len[i], NULL);
         send[i] = cost_send(p, len[i]);
         if (p->linear) {
             before[i] = layer_before_ms(p, (size_t)rank[i], len[i]);
             after[i] = layer_after_ms(p, (size_t)rank[i], len[i]);
         }
         for (int j = 0; j < i; j++)
-            early[3 * i + j] = cost_remote(p, model, len[i], len[j], 1, NULL);
+            sum += early[4 * i + j] = cost_remote(p, model, len[i], len[j], 1, NULL);
         for (int j = i + 1; j < m; j++)
-            late[3 * i + j] = cost_remote(p, model, len[i], len[j], 0, NULL);
+            sum += late[4 * i + j] = cost_remote(p, model, len[i], len[j], 0, NULL);
+        if (sum >= limit_ms * (1 + 1e-9)) /* for another order of adding */
+            return (struct score){0, 1, 0, limit_ms};
     }
     cost_hops(p, m, len, hops);
     if (p->links)

@@ -78,6 +78,8 @@ static int read_shared(const struct reading *r, char *names, hcp_link *link)
 {
     char *rest, *name = strtok_r(names, ",", &rest);
 
+    if (!name)
+        return -1;
     for (int s = 0; name; name = strtok_r(NULL, ",", &rest), s++) {
         size_t i = 0;
 

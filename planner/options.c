@@ -258,6 +258,53 @@ static int set_layer_option(int key, const char *arg, struct layer_args *layer,
     }
 }
 
+/* What options ask for that cannot be had together, and in their words why. The library
+ * refuses it, too, by the names of its members. */
+static const char *refused(const struct plan_args *args)
+{
+    enum {
+        LATE = 1,
+        JOINT = 2,
+        PIECES = 4,
+        BARRIER = 8,
+        LINEAR = 16,
+        NODES = 32,
+        ORDER = 64
+    };
+    static const struct {
+        unsigned with, without;
+        const char *why;
+    } pairs[] = {
+        {LATE, PIECES | BARRIER,
+         "--late-kv is for whole blocks without a barrier; leave --sub-blocks and "
+         "--barrier out, or --late-kv"},
+        {JOINT, LATE,
+         "keys and values that are split apart from queries travel in turn; leave "
+         "--late-kv or --joint out"},
+        {JOINT, LINEAR,
+         "--joint is for attention alone: how keys and values get from where their layer "
+         "makes them to where they are kept is not known here; leave --linear-us, "
+         "--model, --hidden and --ffn out, or --joint"},
+        {NODES, ORDER | JOINT | LATE,
+         "--node-ranks says what the links are, for the order of --ranks; leave --links, "
+         "--hosts, --reorder, --fix-order, --late-kv and --joint out"},
+    };
+    const hcp_question *q = &args->question;
+    unsigned asked = 0;
+
+    asked |= q->late_kv ? LATE : 0;
+    asked |= q->joint || args->kv_tokens ? JOINT : 0;
+    asked |= q->sub_blocks > 1 ? PIECES : 0;
+    asked |= q->barrier ? BARRIER : 0;
+    asked |= args->linear || args->layer_given ? LINEAR : 0;
+    asked |= q->node_ranks > 0 ? NODES : 0;
+    asked |= q->order || args->links || args->hosts ? ORDER : 0;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (asked & pairs[i].with && asked & pairs[i].without)
+            return pairs[i].why;
+    return NULL;
+}
+
 static error_t parse_ring(int key, char *arg, struct argp_state *state)
 {
     struct plan_args *args = state->input;
@@ -308,11 +355,8 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         if (args->given & PLAN_GIVEN_NODES && args->question.node_ranks == 0)
             argp_error(state, "--node-... and --double-ring need --node-ranks: how many "
                               "ranks a node has");
-        if (args->question.node_ranks > 0 &&
-            args->given & (PLAN_GIVEN_ORDER | PLAN_GIVEN_JOINT))
-            argp_error(state, "--node-ranks says what the links are, for the order of "
-                              "--ranks; leave --links, --reorder, --fix-order and --joint "
-                              "out");
+        if (refused(args))
+            argp_error(state, "%s", refused(args));
         return 0;
     case OPT_BARRIER:
         args->question.barrier = 1;

@@ -594,9 +594,10 @@ int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double 
 void eval_ready_calls(struct scratch *s);
 struct cached_call *eval_find_call(struct scratch *s, int32_t id, int64_t q_len,
                                    int64_t kv_len);
-/* Up to three ranks with whole blocks, without the memo. */
+/* Up to four ranks with whole blocks, without the memo. Gives up when a rank's blocks alone
+ * take limit_ms. */
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
-                        const int64_t *len);
+                        const int64_t *len, double limit_ms);
 
 /* links.c: HCP_STATUS_INVALID and why. */
 hcp_status links_check(const hcp_question *q, size_t n, char *text, size_t text_size);
@@ -609,7 +610,7 @@ hcp_link links_between(const struct problem *p, size_t from, size_t to);
 /* Links into the ranks of s->act, whose KV travels s->hops, into s->into, and s->starts.
  */
 void links_into(const struct problem *p, struct scratch *s);
-/* The same for up to three ranks, into[3]. */
+/* The same for up to four ranks, into[4]. */
 void links_into_small(const struct problem *p, int m, const int32_t *rank,
                       const int32_t *hops, struct link_into *into);
 /* The places of a plan: rank, and link to the next rank with tokens (kv: or with KV; NULL
@@ -692,6 +693,9 @@ struct score solve_from(const struct problem *p, struct scratch *s,
  * *exact = 0 if it ran out of nodes. */
 struct score solve_exact(const struct problem *p, const uint8_t *allowed,
                          struct score start, int64_t *best, int *exact);
+/* The same over all ranks of four, but for what is less than 1 % faster than the answer;
+ * ends after a few thousand boxes. Not exact. */
+struct score solve_four(const struct problem *p, struct score start, int64_t *best);
 /* Either, by the number of allowed ranks; never exact for blocks in pieces, whose cuts
  * move with the shares so that times do not only grow. A score not below limit_ms is no
  * answer: out need not be its split. */

@@ -8,20 +8,22 @@
  * lower bound for the whole box. A split that does not fit into memory does not with more
  * tokens either. Which ranks are in the ring and which one holds the
  * remainder is enumerated outside, because both change the ring itself. */
-enum { MAX_EXACT = 3, STACK = 256, NODES = 200000 };
+enum { MAX_EXACT = 3, MOST = 4, STACK = 256, NODES = 200000, FOUR_NODES = 4000 };
+#define FOUR_SLACK 1.01
 
 struct box {
-    int64_t lo[MAX_EXACT], hi[MAX_EXACT];
+    int64_t lo[MOST], hi[MOST];
     double bound_ms;
 };
 
 struct branch {
     const struct problem *p;
     int m, rest; /* rest: active index that holds the remainder, -1 none */
-    int32_t rank[MAX_EXACT];
+    int32_t rank[MOST];
     struct score best;
     int64_t *best_tokens;
-    int nodes;
+    int nodes, most_nodes;
+    double slack; /* what is not faster by this factor does not count */
 };
 
 /* Narrows the ranges to those that add up to the number of tiles; 0 if none does. */
@@ -63,7 +65,8 @@ static struct score at_lower_end(struct branch *b, const struct box *box, int64_
     b->nodes++;
     for (int i = 0; i < b->m; i++)
         len[i] = box->lo[i] * b->p->tile + (i == b->rest ? b->p->rest : 0);
-    return eval_small(b->p, b->m, b->rank, len);
+    return eval_small(b->p, b->m, b->rank, len,
+                      b->best.none ? HUGE_MS : b->best.ms / b->slack);
 }
 
 static int is_point(const struct branch *b, const struct box *box)
@@ -77,23 +80,28 @@ static int is_point(const struct branch *b, const struct box *box)
 /* Can a box with this bound hold something better? */
 static int hopeful(const struct branch *b, double bound_ms)
 {
-    return b->best.none || bound_ms < b->best.ms;
+    return b->best.none || bound_ms * b->slack < b->best.ms;
 }
 
-/* Looks at a box: takes a single split, or pushes a range worth splitting. */
-static void look(struct branch *b, struct box *box, struct box *stack, int *top)
+/* Looks at a box, part of another (NULL: of none), whose bound is known: takes a single
+ * split, or pushes a range worth splitting. */
+static void look(struct branch *b, const struct box *from, struct box *box,
+                 struct box *stack, int *top)
 {
-    int64_t len[MAX_EXACT];
+    int64_t len[MOST];
     struct score score;
 
     if (!narrow(b, box))
         return;
-    score = at_lower_end(b, box, len);
-    if (score.none)
-        return;
-    box->bound_ms = score.ms;
+    if (!from || memcmp(from->lo, box->lo, (size_t)b->m * sizeof *box->lo) != 0 ||
+        is_point(b, box)) {
+        score = at_lower_end(b, box, len);
+        if (score.none || score.gave_up)
+            return;
+        box->bound_ms = score.ms;
+    }
     if (!is_point(b, box)) {
-        if (hopeful(b, score.ms))
+        if (hopeful(b, box->bound_ms))
             stack[(*top)++] = *box;
         return;
     }
@@ -114,8 +122,8 @@ static void search_boxes(struct branch *b)
         box.lo[i] = i == b->rest ? 0 : 1;
         box.hi[i] = round_room(b->p, (size_t)b->rank[i], i == b->rest);
     }
-    look(b, &box, stack, &top);
-    while (top > 0 && b->nodes < NODES) {
+    look(b, NULL, &box, stack, &top);
+    while (top > 0 && b->nodes < b->most_nodes) {
         struct box half[2];
         int widest = 0, first;
 
@@ -131,8 +139,8 @@ static void search_boxes(struct branch *b)
         /* The half with the lower bound on top; the stack stays far below its size,
          * because each level adds one box and halves a range of at most 2^30. */
         first = top;
-        look(b, &half[0], stack, &top);
-        look(b, &half[1], stack, &top);
+        look(b, &box, &half[0], stack, &top);
+        look(b, &box, &half[1], stack, &top);
         if (top - first == 2 && stack[first].bound_ms < stack[first + 1].bound_ms) {
             box = stack[first];
             stack[first] = stack[first + 1];
@@ -141,30 +149,51 @@ static void search_boxes(struct branch *b)
     }
 }
 
+/* Over all non-empty subsets of at most four allowed ranks (NULL: of all). */
+static void search_sets(struct branch *b, const uint8_t *allowed)
+{
+    const struct problem *p = b->p;
+    int32_t rank[MOST];
+    int n = 0;
+
+    for (size_t r = 0; r < p->n; r++)
+        if ((!allowed || allowed[r]) && n < MOST)
+            rank[n++] = (int32_t)r;
+    for (int set = (1 << n) - 1; set > 0; set--) {
+        b->m = 0;
+        for (int i = 0; i < n; i++)
+            if (set >> i & 1)
+                b->rank[b->m++] = rank[i];
+        if (p->rest == 0) {
+            b->rest = -1;
+            search_boxes(b);
+        } else {
+            for (b->rest = 0; b->rest < b->m; b->rest++)
+                search_boxes(b);
+        }
+    }
+}
+
 struct score solve_exact(const struct problem *p, const uint8_t *allowed,
                          struct score start, int64_t *best, int *exact)
 {
-    int32_t rank[MAX_EXACT];
-    int n = 0;
-    struct branch b = {.p = p, .best = start, .best_tokens = best};
+    struct branch b = {
+        .p = p, .best = start, .best_tokens = best, .most_nodes = NODES, .slack = 1};
 
-    for (size_t r = 0; r < p->n; r++)
-        if (allowed[r] && n < MAX_EXACT)
-            rank[n++] = (int32_t)r;
-    for (int set = (1 << n) - 1; set > 0; set--) {
-        b.m = 0;
-        for (int i = 0; i < n; i++)
-            if (set >> i & 1)
-                b.rank[b.m++] = rank[i];
-        if (p->rest == 0) {
-            b.rest = -1;
-            search_boxes(&b);
-        } else {
-            for (b.rest = 0; b.rest < b.m; b.rest++)
-                search_boxes(&b);
-        }
-    }
+    search_sets(&b, allowed);
     *exact = b.nodes < NODES;
+    return b.best;
+}
+
+struct score solve_four(const struct problem *p, struct score start, int64_t *best)
+{
+    struct branch b = {.p = p,
+                       .best = start,
+                       .best_tokens = best,
+                       .most_nodes = FOUR_NODES,
+                       .slack = FOUR_SLACK};
+
+    search_sets(&b, NULL);
     return b.best;
 }
 

@@ -470,13 +470,13 @@ static int fan(struct search *q, int64_t tiles)
 
 /* Moves between all pairs of ranks, large steps first, as long as one helps: what links
  * that differ and short sequences need, where it is not the busiest rank that counts. */
-static void descend(struct search *q)
+static void descend(struct search *q, int wide)
 {
     const struct problem *p = q->p;
     int64_t largest = 1;
 
-    q->budget = p->thorough ? THOROUGH : NEAR;
-    while (p->thorough ? largest < p->tiles : 8 * largest <= p->tiles)
+    q->budget = wide ? THOROUGH : NEAR;
+    while (wide ? largest < p->tiles : 8 * largest <= p->tiles)
         largest *= 2;
     for (int again = 1; again && q->budget > 0;) {
         again = p->rest > 0 && move_rest_anywhere(q);
@@ -502,7 +502,7 @@ static void look_everywhere(struct search *q, int boxed)
 
     if (!wide && !is_four(p, q->n_allowed))
         return;
-    descend(q);
+    descend(q, wide);
     if (q->n_allowed != 4 || !wide)
         return;
     score = q->score;
@@ -510,7 +510,7 @@ static void look_everywhere(struct search *q, int boxed)
     q->score = (struct score){0, 0, 0, HUGE_MS};
     scan_four(q);
     if (q->score.ms < HUGE_MS)
-        descend(q);
+        descend(q, wide);
     if (score_less(q->score, score))
         return;
     memcpy(q->best, kept, p->n * sizeof *kept);
@@ -665,6 +665,6 @@ struct score solve_from(const struct problem *p, struct scratch *s,
     if (!is_four(p, q.n_allowed))
         return (struct score){0, 1, 0, 0};
     keep(&q, eval_split(p, s, split, HUGE_MS, NULL));
-    descend(&q);
+    descend(&q, p->thorough && p->any_subset);
     return q.score;
 }

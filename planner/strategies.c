@@ -453,6 +453,12 @@ static void enter_layout(struct contest *c, hcp_layout layout)
         if (!score.gave_up)
             enter(c, score, s->tokens[TOK_DROP], 0, 0);
     }
+    if (p->n == 4 && p->causal && layout == HCP_LAYOUT_CONTIGUOUS && p->sub_blocks == 1 &&
+        !p->two_level) {
+        score = solve_four(p, c->answer.score, s->tokens[TOK_DROP]);
+        if (score_less(score, c->answer.score))
+            enter(c, score, s->tokens[TOK_DROP], 0, 0);
+    }
     if (p->any_subset ||
         (p->memory && p->n <= MEMORY_SUBSETS && (s->full || caps_bind(p))))
         enter_subset(c);

@@ -521,7 +521,7 @@ less_equal() { # A B SLACK
         # shellcheck disable=SC2086
         run hcp-plan split --ranks "$R" --seq-len 4K --joint $with
         [ "$status" -eq 2 ]
-        [[ "$output" == *"leave "*" or joint out"* ]]
+        [[ "$output" == *"leave --l"*" or --joint"* ]]
     done
     run hcp-plan simulate --plan capped.json --joint
     [ "$status" -eq 2 ]
@@ -782,6 +782,9 @@ less_equal() { # A B SLACK
     hcp-plan simulate --plan free.json --json >sim.json
     less_equal "$(field makespan_ms free.json)" "$(field makespan_ms sim.json)" 1e-12
     less_equal "$(field makespan_ms sim.json)" "$(field makespan_ms free.json)" 1e-12
+    grep -o '"given_rank":[0-9]*' free.json >want
+    tr -d ' \n' <sim.json | grep -o '"given_rank":[0-9]*' | cmp - want
+    hcp-plan simulate --plan free.json | grep -q '^order in the ring, as the ranks were given: [0-9 ]*$'
     # One link for all replaces those of the plan.
     run hcp-plan simulate --plan free.json --link-gbps 200
     [[ "$output" == *"link 0 us + bytes / 200 GB/s"* ]]
@@ -811,14 +814,20 @@ less_equal() { # A B SLACK
     # In turn there is nothing to gain where nobody is late.
     run hcp-plan split --ranks '2*nvidia-h200@mps:100' --seq-len 16K --late-kv
     [[ "$output" == *"late KV: of no rank"* ]]
-    for with in '--sub-blocks 2' --barrier; do
+    for with in '--sub-blocks 2' --barrier; do # refused in the words of options
         run $ask --late-kv $with
         [ "$status" -eq 2 ]
-        [[ "$output" == *"late KV is for whole blocks without a barrier"* ]]
+        [[ "$output" == *"--late-kv is for whole blocks without a barrier; leave --sub-blocks"* ]]
         run hcp-plan simulate --plan late.json $with
         [ "$status" -eq 2 ]
-        [[ "$output" == *"late KV is for whole blocks without a barrier"* ]]
+        [[ "$output" == *"late.json has late KV, which is for whole blocks"*"leave --sub-blocks"* ]]
     done
+    run hcp-plan split --ranks "$R" --seq-len 4K --node-ranks 1 --late-kv
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"leave "*"--late-kv and --joint out"* ]]
+    grep -q '"late_kv":true,.*"late_slots":1' <(hcp-plan simulate --plan late.json --json | tr -d ' \n')
+    run hcp-plan simulate --plan late.json
+    [[ "$output" == *"late KV: of rank 1 by 1"* ]]
     run hcp-plan simulate --plan late.json --late-kv
     [ "$status" -eq 2 ]
     for broken in 's/"late_slots":[0-9]*/"late_slots":64/' 's/"sub_blocks":1/"sub_blocks":2/'; do
@@ -882,6 +891,7 @@ less_equal() { # A B SLACK
     try "link 0 1 x 1" "'x'"
     try "link 0 1 1 -3" "'-3'"
     try "link 0 1 1 1 share=card" "'share=card'"
+    try "link 0 1 1 1 share=" "'share='"
     try "link 0 1 1 1 slowdown=0.5" "'slowdown=0.5'"
     try "share card" "speed"
     try "cable 0 1 1 1" "'cable'"
