@@ -164,7 +164,7 @@ true_error() { # true_error PERCENT
     cmp whole after
 }
 
-@test "--time-budget: ends in time, says by how much the target is missed, goes on" {
+@test "--time-budget: ends in time, says what is known of the target, goes on" {
     long_test
     set -- --levels 10,50,100 --adaptive
     start=$(date +%s)
@@ -172,7 +172,8 @@ true_error() { # true_error PERCENT
     [ $(($(date +%s) - start)) -lt 20 ] # on a busy machine; whole it takes much longer
     echo "$stderr" >&2
     [ "$status" -eq 0 ]
-    [[ "$stderr" == *"target missed: held-out error "*"what --time-budget allowed; the same command goes on"* ]]
+    # 2 % and 5 % are met by the starting set, which is not yet enough.
+    [[ "$stderr" == *"within the target, which further cells have to confirm: held-out error "*"what --time-budget allowed; the same command goes on"* ]]
     n=$(rows | wc -l)
     [ "$n" -gt 3 ]
     [ "$n" -lt 60 ]
