@@ -140,7 +140,7 @@ scale() { # scale FACTOR WHERE
     run hcp-profile diff - a.db <a.csv
     [ "$status" -eq 0 ]
     differ 0 nvidia-h200 nvidia-h200
-    [[ "$output" == *"581 rows in both, "* ]]
+    [[ "$output" == *"621 rows in both, "* ]]
     [ -z "$(ls tmp)" ] # nothing is left behind
     cp a.db extensionless
     differ 0 extensionless a.csv
