@@ -12,11 +12,12 @@ struct rule {
 
 /* Measured on an H200: kernels/h200-bench.md, "The choice". Not here is what was not
  * measured, or not decided by it: prefill of head dim 64, whose blocks gain only under a
- * mask, and whose ring of 4K blocks loses. */
+ * mask, and whose rings of 4K blocks lose. */
 static const struct rule rules[] = {
     {9, 0, HCP_BF16, 128, PREFILL, {"cuda-wgmma", "cudnn"}},
     {9, 0, HCP_FP16, 128, PREFILL, {"cuda-wgmma", "cudnn"}},
     {9, 0, HCP_BF16, 256, PREFILL, {"cuda-wgmma", "cudnn"}},
+    {9, 0, HCP_FP16, 256, PREFILL, {"cuda-wgmma", "cudnn"}},
     {9, 0, HCP_BF16, 64, DECODE, {"cuda-decode", "cudnn"}},
     {9, 0, HCP_BF16, 128, DECODE, {"cuda-decode", "cudnn"}},
     {9, 0, HCP_BF16, 256, DECODE, {"cuda-decode", "cudnn"}},

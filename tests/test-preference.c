@@ -154,6 +154,7 @@ static void measured_comes_first(void **state)
         {HCP_BF16, 128, 1024, "cuda-wgmma", "cudnn"},
         {HCP_FP16, 128, 1024, "cuda-wgmma", "cudnn"},
         {HCP_BF16, 256, 1024, "cuda-wgmma", "cudnn"},
+        {HCP_FP16, 256, 1024, "cuda-wgmma", "cudnn"},
         {HCP_BF16, 64, 16, "cuda-decode", "cudnn"},
         {HCP_BF16, 128, 1, "cuda-decode", "cudnn"},
         {HCP_BF16, 256, 1, "cuda-decode", "cudnn"},
