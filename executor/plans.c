@@ -116,13 +116,6 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         file);
     }
     plan.fingerprint = hcp_plan_fingerprint(&plan);
-    if (plan.inner_ranks > 0) {
-        ring_plan_free(&plan);
-        return hcp_fail(err, HCP_NO_ANSWER,
-                        "%s is for rings of rings, which hcp-ring does not run: it has one "
-                        "ring; print a plan without --double-ring",
-                        file);
-    }
     rc = add_plan(p, &plan, err);
     if (rc)
         ring_plan_free(&plan);
@@ -434,6 +427,11 @@ int ring_plans_load(struct ring_options *o, struct ring_plans *out,
         rc = ask_all(o, &p, err);
     for (size_t i = 0; rc == HCP_OK && i < o->n_plan_files; i++)
         rc = read_file(o->plan_files[i], &p, err);
+    for (size_t i = 0; rc == HCP_OK && o->search && i < p.n; i++)
+        if (p.plans[i].inner_ranks > 0)
+            rc = hcp_fail(err, HCP_USAGE,
+                          "a plan is for rings of rings, of which search looks at none; "
+                          "run it without search, or print one without --double-ring");
     if (rc == HCP_OK)
         rc = check_alike(&p, err);
     if (rc == HCP_OK)

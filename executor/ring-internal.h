@@ -6,6 +6,7 @@
  *   ring-links.c   transports of the groups of ranks seen so far
  *   ring-linear.c  the products of a layer around a pass
  *   ring.c         a pass
+ *   ring-levels.c  ... with two levels
  */
 #ifndef HCP_RING_INTERNAL_H
 #define HCP_RING_INTERNAL_H
@@ -33,7 +34,13 @@ struct ring {
     hcp_attention_scratch *scratch; /* of all attentions */
     struct ring_kernel *kernels;    /* [schedule.n_calls] */
     struct hcp_message *messages;   /* of all transfers */
-    struct hcp_transfer *transfers; /* [m] */
+    struct hcp_transfer *transfers; /* [m]; two levels: of the inner ring, and */
+    hcp_transport *outer;           /* that of the other; NULL: one ring */
+    struct hcp_transfer *outer_transfers; /* [m / inner] */
+    void **rounds; /* [m / inner] event: the block that goes round the node next is here */
+    /* [2][m] of the last pass, ms after its start: inner transfers by step, outer ones by
+     * the step of their block. */
+    struct hcp_transfer_times *level_times;
 
     void *start, **begun, **done; /* events; begun and done [schedule.n_pieces] */
     int *go;                      /* pinned: [0] ticket that may pass, [1] holds that
@@ -66,8 +73,23 @@ int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *e
 
 /* Transport and communicator of the ranks with tokens (present[n_ranks]); collective
  * over all ranks. index: this rank's number among them, -1: not one of them, nothing is
- * set. Fewer than two: nothing either. */
+ * set. Fewer than two: nothing either. inner > 0: of rings of so many of them in a row
+ * (RING_INNER), of every inner-th (RING_OUTER), or of all and without a transport. */
+enum ring_level { RING_ALL, RING_INNER, RING_OUTER };
 int ring_links_of(ring_links *links, const unsigned char *present, int32_t index,
-                  hcp_transport **transport, MPI_Comm *comm, struct hcp_err *err);
+                  int32_t inner, enum ring_level level, hcp_transport **transport,
+                  MPI_Comm *comm, struct hcp_err *err);
+
+/* ring.c, for passes: all ranks of the ring meet; the pass's start is recorded. */
+int ring_meet(ring *r, const char *what, struct hcp_err *err);
+int ring_record_start(ring *r, struct hcp_err *err);
+/* Waits for the KV of a step: to be told to the watch. */
+void ring_waits_for_block(ring *r, int32_t step);
+/* Queues a piece; follows what is queued of steps [from, to). */
+int ring_compute(ring *r, size_t piece, struct hcp_err *err);
+int ring_follow(ring *r, int32_t from, int32_t to, struct hcp_err *err);
+/* ring-levels.c: a pass with two levels, in place of that of ring.c. A node's ranks send
+ * a block round when the one before has been round, and to the next node meanwhile. */
+int ring_levels_pass(ring *r, struct hcp_err *err);
 
 #endif

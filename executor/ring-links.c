@@ -9,6 +9,8 @@
 /* One set of ranks. All ranks keep all sets, so that they agree on which are known. */
 struct group {
     unsigned char *present;
+    int32_t inner;
+    enum ring_level level;
     MPI_Comm comm;            /* MPI_COMM_NULL: this rank is not in it */
     hcp_transport *transport; /* NULL likewise, and for fewer than two ranks */
     struct group *next;
@@ -44,11 +46,13 @@ int ring_links_new(const char *transport, int32_t channels, const struct ring_co
     return HCP_OK;
 }
 
-static struct group *known(const ring_links *links, const unsigned char *present)
+static struct group *known(const ring_links *links, const unsigned char *present,
+                           int32_t inner, enum ring_level level)
 {
     struct group *g = links->groups;
 
-    while (g && memcmp(g->present, present, (size_t)links->comm->size) != 0)
+    while (g && (g->inner != inner || g->level != level ||
+                 memcmp(g->present, present, (size_t)links->comm->size) != 0))
         g = g->next;
     return g;
 }
@@ -63,9 +67,11 @@ static void group_free(struct group *g)
 }
 
 static int group_open(const ring_links *links, const unsigned char *present,
-                      int32_t index, struct group **out, struct hcp_err *err)
+                      int32_t index, int32_t inner, enum ring_level level,
+                      struct group **out, struct hcp_err *err)
 {
-    size_t n = (size_t)links->comm->size, m = 0;
+    size_t n = (size_t)links->comm->size;
+    int colour = 0, m = 0;
     struct group *g = calloc(1, sizeof *g);
     int rc = HCP_OK;
 
@@ -84,14 +90,19 @@ static int group_open(const ring_links *links, const unsigned char *present,
         return rc;
     }
     memcpy(g->present, present, n);
-    for (size_t i = 0; i < n; i++)
-        m += present[i];
-    if (MPI_Comm_split(links->comm->world, index < 0 ? MPI_UNDEFINED : 0, index,
-                       &g->comm) != MPI_SUCCESS) {
+    g->inner = inner;
+    g->level = level;
+    if (index < 0)
+        colour = MPI_UNDEFINED;
+    else if (level != RING_ALL)
+        colour = level == RING_INNER ? index / inner : index % inner;
+    if (MPI_Comm_split(links->comm->world, colour, index, &g->comm) != MPI_SUCCESS) {
         g->comm = MPI_COMM_NULL;
         rc = hcp_fail(err, HCP_FAILED, "MPI cannot make a group of the ring's ranks");
     }
-    if (rc == HCP_OK && m > 1 && index >= 0) {
+    if (rc == HCP_OK && index >= 0 && (inner == 0 || level != RING_ALL))
+        MPI_Comm_size(g->comm, &m);
+    if (rc == HCP_OK && m > 1) {
         const struct hcp_transport_config config = {.name = links->transport,
                                                     .comm = g->comm,
                                                     .runtime = links->runtime,
@@ -111,12 +122,13 @@ static int group_open(const ring_links *links, const unsigned char *present,
 }
 
 int ring_links_of(ring_links *links, const unsigned char *present, int32_t index,
-                  hcp_transport **transport, MPI_Comm *comm, struct hcp_err *err)
+                  int32_t inner, enum ring_level level, hcp_transport **transport,
+                  MPI_Comm *comm, struct hcp_err *err)
 {
-    struct group *g = known(links, present);
+    struct group *g = known(links, present, inner, level);
 
     if (!g) {
-        int rc = group_open(links, present, index, &g, err);
+        int rc = group_open(links, present, index, inner, level, &g, err);
 
         if (rc)
             return rc;

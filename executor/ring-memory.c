@@ -247,6 +247,25 @@ static int make_kernels(ring *r, struct made *made, const struct ring_piece *pie
 
 /* ---- steps ---- */
 
+/* Buffers of blocks that come over the outer ring. */
+static int32_t outer_buffers(const struct ring_schedule *s)
+{
+    int32_t received = s->inner > 0 ? s->m / s->inner - 1 : 0;
+
+    return received < 2 ? received : 2;
+}
+
+/* All buffers of a rank, of which it may have so many; with two levels those of the outer
+ * ring are not counted. */
+static int32_t buffers_of(const struct ring_schedule *s, int32_t most)
+{
+    int32_t received = s->inner > 0 ? s->inner - 1 : s->m - 1;
+
+    if (received < 1)
+        return 1;
+    return (most < 1 || most > received ? received : most) + outer_buffers(s);
+}
+
 static int make_steps(ring *r, int32_t n_buffers, struct hcp_err *err)
 {
     const struct ring_schedule *s = &r->schedule;
@@ -259,8 +278,17 @@ static int make_steps(ring *r, int32_t n_buffers, struct hcp_err *err)
         const struct ring_step *step = &s->steps[k];
         const struct ring_piece *pieces = &s->pieces[step->piece];
         struct hcp_transfer *transfer = &r->transfers[k];
+        int32_t round = s->inner > 0 ? k / s->inner : 0;
         int32_t slot = step->receive ? received++ % n_buffers : -1;
-        char *block =
+        char *block;
+
+        if (s->inner > 0) /* those of the outer ring have the last ones */
+            slot = k == 0              ? -1
+                   : k % s->inner == 0 ? n_buffers - outer_buffers(s) +
+                                             (round - 1) % outer_buffers(s)
+                                       : (k % s->inner - 1) %
+                                             (n_buffers - outer_buffers(s));
+        block =
             slot < 0 ? r->own : r->buffers + slot * s->max_block * r->token_bytes;
 
         for (size_t i = 0; rc == HCP_OK && i < step->n_pieces; i++)
@@ -279,6 +307,13 @@ static int make_steps(ring *r, int32_t n_buffers, struct hcp_err *err)
         }
         if (!step->receive && !step->send)
             transfer->n_pieces = 0;
+        if (s->inner > 0 && k % s->inner == 0) { /* one message, in two rings */
+            r->outer_transfers[round] = *transfer;
+            r->outer_transfers[round].send = step->send_out;
+            r->outer_transfers[round].slot = k > 0 ? slot - n_buffers + outer_buffers(s) : -1;
+            transfer->receive = 0;
+            transfer->slot = -1;
+        }
         for (int32_t i = 0; i < transfer->n_pieces; i++)
             *message++ = (struct hcp_message){block + pieces[i].first * r->token_bytes,
                                               pieces[i].tokens * r->token_bytes};
@@ -293,6 +328,10 @@ static int make_events(ring *r, struct hcp_err *err)
     size_t n = r->schedule.n_pieces;
     int rc = runtime->event_create(&r->start);
 
+    for (int32_t j = 1; rc == HCP_RC_OK && r->schedule.inner > 0 &&
+                        j < r->schedule.m / r->schedule.inner;
+         j++)
+        rc = runtime->event_create(&r->rounds[j]);
     for (size_t i = 0; rc == HCP_RC_OK && i < n; i++) {
         rc = runtime->event_create(&r->begun[i]);
         if (rc == HCP_RC_OK)
@@ -304,21 +343,23 @@ static int make_events(ring *r, struct hcp_err *err)
 int ring_memory_open(ring *r, struct hcp_err *err)
 {
     const struct ring_schedule *s = &r->schedule;
-    int32_t n_buffers = r->config.buffers;
+    int32_t n_buffers = buffers_of(s, r->config.buffers);
+    size_t rounds = s->inner > 0 ? (size_t)(s->m / s->inner) : 0;
     int rc = shape_of(r, err);
 
     if (rc || s->index < 0)
         return rc;
-    if (n_buffers < 1 || n_buffers > s->m - 1)
-        n_buffers = s->m > 1 ? s->m - 1 : 1;
     r->attentions = calloc(s->n_calls + 1, sizeof(hcp_attention *));
     r->kernels = calloc(s->n_calls + 1, sizeof *r->kernels);
     r->messages = calloc(s->n_pieces + s->n_send_pieces + 1, sizeof *r->messages);
     r->transfers = calloc((size_t)s->m, sizeof *r->transfers);
+    r->outer_transfers = calloc(rounds + 1, sizeof *r->outer_transfers);
+    r->rounds = calloc(rounds + 1, sizeof(void *));
+    r->level_times = calloc(2 * (size_t)s->m, sizeof *r->level_times);
     r->begun = calloc(s->n_pieces + 1, sizeof(void *));
     r->done = calloc(s->n_pieces + 1, sizeof(void *));
     if (!r->attentions || !r->kernels || !r->messages || !r->transfers || !r->begun ||
-        !r->done)
+        !r->done || !r->outer_transfers || !r->rounds || !r->level_times)
         return hcp_fail(err, HCP_FAILED, "out of memory");
     rc = r->config.runtime->stream_create(&r->stream);
     if (rc)
@@ -350,6 +391,10 @@ void ring_memory_close(ring *r)
         runtime->event_destroy(r->begun ? r->begun[i] : NULL);
         runtime->event_destroy(r->done ? r->done[i] : NULL);
     }
+    for (int32_t j = 1; r->rounds && r->schedule.inner > 0 &&
+                        j < r->schedule.m / r->schedule.inner;
+         j++)
+        runtime->event_destroy(r->rounds[j]);
     if (r->go)
         runtime->host_release(r->go);
     runtime->release(r->q);
@@ -364,6 +409,9 @@ void ring_memory_close(ring *r)
     free(r->kernels);
     free(r->messages);
     free(r->transfers);
+    free(r->outer_transfers);
+    free(r->rounds);
+    free(r->level_times);
     free(r->begun);
     free(r->done);
 }

@@ -19,11 +19,34 @@
 enum { HELD_LAUNCHES = 600 }; /* a stream takes about 1,000 before a launch waits */
 #define HOLD_LIMIT_NS 2000000000ull
 
+/* Transports and the communicator of the ranks with tokens. */
+static int open_links(ring *r, const unsigned char *present, struct hcp_err *err)
+{
+    int32_t index = r->schedule.index, inner = r->config.plan->inner_ranks;
+    hcp_transport *none;
+    MPI_Comm comm;
+    int rc;
+
+    if (inner == 0)
+        return ring_links_of(r->config.links, present, index, 0, RING_ALL, &r->transport,
+                             &r->comm, err);
+    rc = ring_links_of(r->config.links, present, index, inner, RING_ALL, &none, &r->comm,
+                       err);
+    if (rc == HCP_OK)
+        rc = ring_links_of(r->config.links, present, index, inner, RING_INNER,
+                           &r->transport, &comm, err);
+    if (rc == HCP_OK)
+        rc = ring_links_of(r->config.links, present, index, inner, RING_OUTER, &r->outer,
+                           &comm, err);
+    return rc;
+}
+
 int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
 {
     const hcp_plan *plan = config->plan;
     unsigned char *present = calloc(plan->n_ranks, 1);
     ring *r = calloc(1, sizeof *r);
+    int32_t ring_size;
     int rc = present && r ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
 
     if (rc == HCP_OK) {
@@ -32,11 +55,16 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
         rc = ring_schedule_make(plan, config->rank, config->sub_blocks, &r->schedule,
                                 err);
     }
-    if (rc == HCP_OK && config->buffers == 1 && r->schedule.m > 2)
+    ring_size = r->schedule.inner > 0 ? r->schedule.inner : r->schedule.m;
+    if (rc == HCP_OK && config->buffers == 1 && ring_size > 2)
         rc = hcp_fail(err, HCP_USAGE,
                       "one buffer cannot pass blocks on in a ring of %d ranks; use "
                       "--buffers 2 or more",
-                      (int)r->schedule.m);
+                      (int)ring_size);
+    if (rc == HCP_OK && r->schedule.inner > 0 && (config->barrier || config->layer))
+        rc = hcp_fail(err, HCP_USAGE,
+                      "rings of rings are run without a barrier and without the rest of a "
+                      "layer; leave --barrier and --model out");
     if (rc == HCP_OK && config->barrier && plan->late_kv)
         rc = hcp_fail(err, HCP_USAGE,
                       "a plan with late KV has no steps that all ranks share; leave "
@@ -51,8 +79,7 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
     if (rc == HCP_OK) {
         for (size_t i = 0; i < plan->n_ranks; i++)
             present[i] = plan->ranks[i].tokens > 0 || plan->ranks[i].kv_tokens > 0;
-        rc = ring_links_of(config->links, present, r->schedule.index, &r->transport,
-                           &r->comm, err);
+        rc = open_links(r, present, err);
     }
     free(present);
     if (rc) {
@@ -80,14 +107,17 @@ static void waiting(ring *r, const char *what, int on_rank)
     ring_watch_waiting(r->config.watch, what, on_rank);
 }
 
-static void waiting_for_block(ring *r, int32_t step)
+void ring_waits_for_block(ring *r, int32_t step)
 {
     const struct ring_schedule *s = &r->schedule;
     char what[120];
 
+    int32_t from =
+        s->inner > 0 && step % s->inner == 0 ? s->outer_before : s->before;
+
     snprintf(what, sizeof what, "waiting for the KV of rank %d from rank %d (step %d)",
-             (int)s->steps[step].block_of, (int)s->before, (int)step);
-    waiting(r, what, s->before);
+             (int)s->steps[step].block_of, (int)from, (int)step);
+    waiting(r, what, from);
 }
 
 static void not_waiting(ring *r)
@@ -171,7 +201,7 @@ static int empty_rows(ring *r)
 }
 
 /* Computes a piece between its two events. */
-static int compute(ring *r, size_t piece, struct hcp_err *err)
+int ring_compute(ring *r, size_t piece, struct hcp_err *err)
 {
     const hcp_runtime *runtime = r->config.runtime;
     const struct ring_piece *p = &r->schedule.pieces[piece];
@@ -195,7 +225,7 @@ static int run_step(ring *r, int32_t k, struct hcp_err *err)
     for (size_t i = 0; rc == HCP_OK && i < step->n_pieces; i++) {
         if (step->receive) {
             if (!queues)
-                waiting_for_block(r, k);
+                ring_waits_for_block(r, k);
             rc = hcp_transport_wait(r->transport, k, (int32_t)i, r->stream, err);
             if (!queues)
                 not_waiting(r);
@@ -203,14 +233,14 @@ static int run_step(ring *r, int32_t k, struct hcp_err *err)
         if (rc == HCP_OK && r->transport)
             rc = hcp_transport_precede(r->transport, r->stream, err);
         if (rc == HCP_OK)
-            rc = compute(r, step->piece + i, err);
+            rc = ring_compute(r, step->piece + i, err);
     }
     return rc;
 }
 
 /* Until everything queued is done, hearing of errors meanwhile. Computing is no waiting:
  * only a piece that has not begun is waited for. */
-static int follow(ring *r, int32_t from, int32_t to, struct hcp_err *err)
+int ring_follow(ring *r, int32_t from, int32_t to, struct hcp_err *err)
 {
     const hcp_runtime *runtime = r->config.runtime;
     const struct timespec nap = {.tv_nsec = 20000};
@@ -232,7 +262,7 @@ static int follow(ring *r, int32_t from, int32_t to, struct hcp_err *err)
                     break;
                 if (!begun && !told) {
                     if (step->receive)
-                        waiting_for_block(r, k);
+                        ring_waits_for_block(r, k);
                     else
                         waiting(r, "waiting for its own device to begin", r->config.rank);
                     told = 1;
@@ -251,7 +281,7 @@ static int follow(ring *r, int32_t from, int32_t to, struct hcp_err *err)
     return HCP_OK;
 }
 
-static int meet(ring *r, const char *what, struct hcp_err *err)
+int ring_meet(ring *r, const char *what, struct hcp_err *err)
 {
     int rc;
 
@@ -264,7 +294,7 @@ static int meet(ring *r, const char *what, struct hcp_err *err)
                              : hcp_fail(err, HCP_FAILED, "MPI failed while %s", what);
 }
 
-static int record_start(ring *r, struct hcp_err *err)
+int ring_record_start(ring *r, struct hcp_err *err)
 {
     int rc = r->config.runtime->event_record(r->start, r->stream);
 
@@ -294,13 +324,13 @@ static int pass(ring *r, struct hcp_err *err)
 {
     static const char all[] = "waiting for all ranks to begin a pass";
     int held = may_hold(r), queues = r->transport && hcp_transport_queues(r->transport);
-    int rc = held ? hold(r, err) : meet(r, all, err);
+    int rc = held ? hold(r, err) : ring_meet(r, all, err);
     void *ready = NULL;
 
     if (queues) /* NCCL may wait for the other end in a call that queues */
         waiting(r, "queueing a pass", r->schedule.after);
     if (rc == HCP_OK)
-        rc = record_start(r, err);
+        rc = ring_record_start(r, err);
     if (rc == HCP_OK)
         rc = make_own(r, &ready, err);
     if (rc == HCP_OK && r->transport)
@@ -315,11 +345,11 @@ static int pass(ring *r, struct hcp_err *err)
     if (queues)
         not_waiting(r);
     if (rc == HCP_OK && held)
-        rc = meet(r, all, err);
+        rc = ring_meet(r, all, err);
     if (held)
         let_go(r);
     if (rc == HCP_OK)
-        rc = follow(r, 0, r->schedule.m, err);
+        rc = ring_follow(r, 0, r->schedule.m, err);
     if (rc == HCP_OK && r->linear)
         rc = ring_linear_follow(r, 1, err);
     return rc ? rc : end_transfers(r, err);
@@ -340,18 +370,18 @@ static double span_of(hcp_transport *t, int32_t step, int sent)
 static int pass_by_steps(ring *r, double *transfer_ms, struct hcp_err *err)
 {
     int32_t m = r->schedule.m;
-    int rc = meet(r, "waiting for all ranks to begin a pass", err);
+    int rc = ring_meet(r, "waiting for all ranks to begin a pass", err);
     void *ready = NULL;
 
     *transfer_ms = 0;
     if (rc == HCP_OK)
-        rc = record_start(r, err);
+        rc = ring_record_start(r, err);
     if (rc == HCP_OK)
         rc = make_own(r, &ready, err);
     if (rc == HCP_OK && r->linear)
         rc = ring_linear_follow(r, 0, err);
     if (rc == HCP_OK && r->linear)
-        rc = meet(r, "waiting for all ranks to make their keys and values", err);
+        rc = ring_meet(r, "waiting for all ranks to make their keys and values", err);
     for (int32_t k = 0; rc == HCP_OK && k < m; k++) {
         struct hcp_transfer pair[2] = {r->transfers[k], {.slot = 0}};
         double sent, received;
@@ -368,22 +398,22 @@ static int pass_by_steps(ring *r, double *transfer_ms, struct hcp_err *err)
         if (rc == HCP_OK)
             rc = hcp_transport_precede(r->transport, r->stream, err);
         for (size_t i = 0; rc == HCP_OK && i < r->schedule.steps[k].n_pieces; i++)
-            rc = compute(r, r->schedule.steps[k].piece + i, err);
+            rc = ring_compute(r, r->schedule.steps[k].piece + i, err);
         if (rc == HCP_OK)
             rc = hcp_transport_done(r->transport, 0, r->stream, err);
         if (rc == HCP_OK && pair[1].receive)
-            waiting_for_block(r, k + 1);
+            ring_waits_for_block(r, k + 1);
         for (int32_t i = 0; rc == HCP_OK && pair[1].receive && i < pair[1].n_pieces; i++)
             rc = hcp_transport_wait(r->transport, 1, i, r->stream, err);
         not_waiting(r);
         if (rc == HCP_OK)
             rc = hcp_transport_done(r->transport, 1, r->stream, err);
         if (rc == HCP_OK)
-            rc = follow(r, k, k + 1, err);
+            rc = ring_follow(r, k, k + 1, err);
         if (rc == HCP_OK)
             rc = end_transfers(r, err);
         if (rc == HCP_OK && k + 1 < m)
-            rc = meet(r, "waiting for all ranks to end a step", err);
+            rc = ring_meet(r, "waiting for all ranks to end a step", err);
         if (rc == HCP_OK) {
             sent = pair[0].send ? span_of(r->transport, 0, 1) : 0;
             received = pair[1].receive ? span_of(r->transport, 1, 0) : 0;
@@ -391,13 +421,22 @@ static int pass_by_steps(ring *r, double *transfer_ms, struct hcp_err *err)
         }
     }
     if (rc == HCP_OK && r->linear)
-        rc = meet(r, "waiting for all ranks to end the last step", err);
+        rc = ring_meet(r, "waiting for all ranks to end the last step", err);
     if (rc == HCP_OK && r->linear)
         rc = ring_linear_run(r, 1, err);
     return rc == HCP_OK && r->linear ? ring_linear_follow(r, 1, err) : rc;
 }
 
 /* ---- times ---- */
+
+/* Of the block of a step (outer: as it goes from node to node), as of the transport. */
+static int times_of(const ring *r, int32_t k, int outer, struct hcp_transfer_times *out)
+{
+    if (!r->outer)
+        return outer ? HCP_FAILED : hcp_transport_times(r->transport, k, out);
+    *out = r->level_times[outer ? r->schedule.m + k : k];
+    return HCP_OK;
+}
 
 struct span {
     double from, to;
@@ -414,16 +453,16 @@ static int by_start(const void *a, const void *b)
 static int transfer_time(ring *r, double *out, struct hcp_err *err)
 {
     int32_t m = r->schedule.m;
-    struct span *spans = calloc(2 * (size_t)m, sizeof *spans);
+    struct span *spans = calloc(4 * (size_t)m, sizeof *spans);
     double end = -INFINITY;
     size_t n = 0;
 
     if (!spans)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    for (int32_t k = 0; k < m; k++) {
+    for (int32_t k = 0; k < 2 * m; k++) {
         struct hcp_transfer_times t;
 
-        if (hcp_transport_times(r->transport, k, &t))
+        if (times_of(r, k % m, k >= m, &t))
             continue;
         if (t.receive_to_ms > t.receive_from_ms)
             spans[n++] = (struct span){t.receive_from_ms, t.receive_to_ms};
@@ -476,7 +515,7 @@ static int read_times(ring *r, struct ring_times *out, double (*step_ms)[4],
             struct hcp_transfer_times t = {.receive_to_ms = NAN};
 
             if (step->receive && !r->config.barrier)
-                hcp_transport_times(r->transport, k, &t);
+                times_of(r, k, r->schedule.inner > 0 && k % r->schedule.inner == 0, &t);
             step_ms[k][0] = k == 0 ? ready : ready + t.receive_to_ms;
             step_ms[k][1] = first;
             step_ms[k][2] = busy;
@@ -498,7 +537,9 @@ int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_
     }
     if (r->failed)
         return hcp_fail(err, HCP_FAILED, "this ring has failed before");
-    rc = by_steps ? pass_by_steps(r, &times.transfer_ms, err) : pass(r, err);
+    rc = r->outer ? ring_levels_pass(r, err)
+         : by_steps ? pass_by_steps(r, &times.transfer_ms, err)
+                    : pass(r, err);
     if (rc == HCP_OK)
         rc = read_times(r, &times, step_ms, err);
     if (rc == HCP_OK && r->transport && !by_steps)

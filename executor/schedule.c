@@ -189,6 +189,51 @@ static void find_slots(const hcp_plan *plan, const int32_t *active, int32_t m,
     }
 }
 
+static int no_levels(struct hcp_err *err, const char *what)
+{
+    return hcp_fail(err, HCP_USAGE,
+                    "rings of rings have whole blocks, every rank working on each, and as "
+                    "many ranks with tokens on every node: this has %s; make the plan anew "
+                    "with 'hcp-plan split --double-ring'",
+                    what);
+}
+
+/* The inner rings of a plan with two levels. */
+static int find_levels(struct maker *k, struct hcp_err *err)
+{
+    const hcp_plan *plan = k->plan;
+    struct ring_schedule *s = k->out;
+    int32_t w = plan->inner_ranks, node = plan->node_ranks, *active = k->active;
+
+    if (w <= 0)
+        return HCP_OK;
+    if (k->sub_blocks > 1)
+        return no_levels(err, "blocks in pieces");
+    if (plan->late_kv || plan->joint)
+        return no_levels(err, "KV that travels late or without its queries");
+    if (node < 1 || w < 2 || s->m <= w || s->m % w != 0)
+        return no_levels(err, "other numbers of ranks");
+    for (int32_t i = 0; i < s->m; i++) {
+        int32_t first = i - i % w; /* of this node */
+
+        if (active[i] / node != active[first] / node ||
+            (first > 0 && active[first - 1] / node == active[first] / node))
+            return no_levels(err, "nodes of other numbers of ranks");
+        if (hops(plan, active, s->m, i) != s->m - 1)
+            return no_levels(err, "ranks that do not work on all blocks");
+    }
+    s->inner = w;
+    return HCP_OK;
+}
+
+/* The number in active of the rank `nodes` nodes and `places` places before this one. */
+static int32_t rank_before(const struct ring_schedule *s, int32_t nodes, int32_t places)
+{
+    int32_t w = s->inner, n = s->m / w;
+
+    return (s->index / w - nodes + n) % n * w + (s->index % w - places + w) % w;
+}
+
 /* k->turn and own_after. */
 static int find_turns(struct maker *k, struct hcp_err *err)
 {
@@ -198,6 +243,11 @@ static int find_turns(struct maker *k, struct hcp_err *err)
     k->turn = calloc((size_t)s->m, sizeof *k->turn);
     if (!k->turn)
         return no_memory(err);
+    if (s->inner > 0) {
+        for (int32_t t = 0; t < s->m; t++)
+            k->turn[t] = rank_before(s, t / s->inner, t % s->inner);
+        return HCP_OK;
+    }
     if (!k->plan->late_kv) {
         for (int32_t t = 0; t < s->m; t++)
             k->turn[t] = (s->index - t + s->m) % s->m;
@@ -351,8 +401,13 @@ static int make_step(struct maker *k, int32_t t, struct hcp_err *err)
                                .receive = t > 0 && behind <= far,
                                .send = behind < far,
                                .piece = s->n_pieces};
+    if (s->inner > 0) {
+        step->receive = t > 0;
+        step->send = t % s->inner + 1 < s->inner;
+        step->send_out = t % s->inner == 0 && t + s->inner < s->m;
+    }
     if (t == 0) {
-        rc = make_own(k, step->send, err);
+        rc = make_own(k, step->send || step->send_out, err);
     } else {
         rc = check_apart(k, step->block_of, 0, err);
         if (!rc && k->plan->joint)
@@ -381,10 +436,17 @@ static int make_steps(struct maker *k, struct hcp_err *err)
             s->index = i;
     if (s->index < 0)
         return HCP_OK;
-    rc = find_turns(k, err);
+    rc = find_levels(k, err);
+    if (!rc)
+        rc = find_turns(k, err);
     if (rc)
         return rc;
-    if (s->m > 1) {
+    if (s->inner > 0) {
+        s->before = k->active[rank_before(s, 0, 1)];
+        s->after = k->active[rank_before(s, 0, s->inner - 1)];
+        s->outer_before = k->active[rank_before(s, 1, 0)];
+        s->outer_after = k->active[rank_before(s, s->m / s->inner - 1, 0)];
+    } else if (s->m > 1) {
         s->before = k->active[(s->index + s->m - 1) % s->m];
         s->after = k->active[(s->index + 1) % s->m];
     }
@@ -403,7 +465,9 @@ int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
                                  .n_ranks = (int32_t)plan->n_ranks,
                                  .index = -1,
                                  .before = -1,
-                                 .after = -1};
+                                 .after = -1,
+                                 .outer_before = -1,
+                                 .outer_after = -1};
     struct maker k = {.plan = plan, .sub_blocks = sub_blocks, .out = &made};
     int rc = check_plan(plan, rank, sub_blocks, err);
 

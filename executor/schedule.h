@@ -9,6 +9,12 @@
  * that has work on it. It travels in `sub_blocks` pieces (hcp_piece_cut() of geometry.h),
  * empty ones left out.
  *
+ * With two levels (rings of rings, hcp_plan.inner_ranks) the w ranks with tokens of each
+ * node are an inner ring, and those at the same place of all nodes an outer one: step j w
+ * + s of rank b of node a has the KV of rank b - s of node a - j. The blocks with s = 0
+ * come over the outer ring and are passed on in both, the others over the inner one.
+ * Blocks are whole then.
+ *
  * A rank's tokens lie in memory in the order of its segments, its KV in that of its own
  * where the plan splits the two apart (joint). Under a causal mask a row sees a prefix of
  * a block: rows that see equally many keys are one FULL call, rows that see one key more
@@ -41,6 +47,7 @@ struct ring_step {
     int64_t tokens;   /* of that block */
     int receive;      /* it comes here from the rank before (step 0: never) */
     int send;         /* it is passed on to the rank after */
+    int send_out;     /* two levels: ... and to that of the next node */
     size_t piece, n_pieces; /* in ring_schedule.pieces; step 0: one piece of all calls,
                                though it is sent in several (send_pieces) */
 };
@@ -49,6 +56,9 @@ struct ring_schedule {
     int32_t rank, n_ranks;  /* plan ranks */
     int32_t m, index;       /* ranks with tokens, and which of them this is; -1: none */
     int32_t before, after;  /* plan ranks it receives from and sends to; -1: m < 2 */
+    int32_t inner;          /* two levels: ranks of an inner ring, that of before and
+                               after; 0: one ring */
+    int32_t outer_before, outer_after; /* likewise, in the outer ring */
     int64_t tokens;         /* rows: queries */
     int64_t kv_tokens;      /* of the own block */
     int64_t max_block;      /* tokens of the largest block received; 0: none */

@@ -503,8 +503,9 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
         given_ms = any_ms = out->score.ms;
     for (size_t r = 0; r < p->n; r++)
         s->place_kept[r] = (int32_t)r;
-    for (q.late = 0; q.late <= (question->late_kv != 0); q.late++)
+    for (int late = 0; late < (question->late_kv ? 2 : 1); late++)
         for (int i = HCP_STRATEGY_BEST; i >= HCP_STRATEGY_EVEN; i--) {
+            q.late = late;
             if (!searched(&q, (hcp_strategy)i) ||
                 !find_order(&q, (hcp_strategy)i, exhaustive))
                 continue;

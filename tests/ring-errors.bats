@@ -104,8 +104,12 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
         --layout zigzag "${shape[@]}" --extrapolate --node-ranks 2 --node-gbps 0.001 \
         --double-ring --json >rings.json
     grep -q '"inner_ranks":2' rings.json
-    refuse 3 "rank 0 (*): rings.json is for rings of rings, which hcp-ring does not run" \
-        hcp-ring --plan rings.json
+    refuse 2 "rank 0 (*): rings of rings have whole blocks, *: this has blocks in pieces" \
+        mpirun -np 4 hcp-ring --plan rings.json --sub-blocks 2
+    refuse 2 "rank 0 (*): rings of rings are run without a barrier and without the rest of a layer" \
+        mpirun -np 4 hcp-ring --plan rings.json --barrier
+    refuse 2 "rank 0 (*): a plan is for rings of rings, of which search looks at none" \
+        mpirun -np 4 hcp-ring search --plan rings.json
     sed 's/"makespan_ms":[0-9.e-]*/"makespan_ms":1/' two.json >edited.json
     refuse 1 "rank 0 (*): edited.json was changed after it was printed (its fingerprint does not match)" \
         mpirun -np 2 hcp-ring --plan edited.json

@@ -573,16 +573,21 @@ static void wrong_plans_are_refused(void **state)
 #undef GOOD
 }
 
-/* Two ranks, 2,048 tokens each, `pieces` pieces a block; rank 1 without KV where `one`. */
+/* Two ranks, 2,048 tokens each, `pieces` pieces a block; rank 1 without KV where `one`.
+ */
 static int32_t spare(int rank, int pieces, int one, int32_t asked, int32_t channels,
                      int32_t sms)
 {
     hcp_segment segments[] = {{0, 2048}, {2048, 2048}, {0, 4096}};
-    hcp_plan_rank ranks[2] = {{.tokens = 2048, .n_segments = 1, .kv_tokens = 2048},
-                              {.tokens = 2048, .first_segment = 1, .n_segments = 1,
-                               .kv_tokens = 2048}};
-    hcp_plan plan = {.seq_len = 4096, .n_ranks = 2, .ranks = ranks, .tile = 128,
-                     .segments = segments, .n_segments = 3};
+    hcp_plan_rank ranks[2] = {
+        {.tokens = 2048, .n_segments = 1, .kv_tokens = 2048},
+        {.tokens = 2048, .first_segment = 1, .n_segments = 1, .kv_tokens = 2048}};
+    hcp_plan plan = {.seq_len = 4096,
+                     .n_ranks = 2,
+                     .ranks = ranks,
+                     .tile = 128,
+                     .segments = segments,
+                     .n_segments = 3};
     struct ring_schedule made;
     int32_t n;
 
@@ -616,6 +621,120 @@ static void sms_left_to_transfers(void **state)
     assert_int_equal(spare(0, 4, 0, 5, 2, 1), 0);
 }
 
+/* ---- rings of rings ---- */
+
+enum { NODES = 4, LEVEL_RANKS = 16 };
+
+/* What a rank sends at step k, its receiver takes as step `as`, from it. */
+static void passed_on(const struct ring_schedule *from, int32_t k,
+                      const struct ring_schedule *to, int32_t as)
+{
+    assert_true(as < to->m && to->steps[as].receive);
+    assert_int_equal(to->steps[as].block_of, from->steps[k].block_of);
+    assert_int_equal(as % to->inner ? to->before : to->outer_before, from->rank);
+}
+
+/* Plans with two levels are run as the planner predicts them, and compute the mask. */
+static void levels_are_the_plans(void **state)
+{
+    static hcp_step steps[LEVEL_RANKS * LEVEL_RANKS];
+    const struct fixture fixture = {
+        .device = "d0", .a = 1e-7, .b = 1e-5, .f = 0.01, .tile = 1, .lut = 1};
+    const int which[LEVEL_RANKS] = {0};
+    hcp_models *models = fixture_models(&fixture, 1);
+    int problems = (int)(200 * fixture_scale()), two = 0;
+    uint64_t seed = 31;
+
+    (void)state;
+    for (int i = 0; i < problems; i++) {
+        struct ring_schedule made[LEVEL_RANKS];
+        int32_t node = (int32_t)fixture_range(&seed, 2, 4), w = node, out = -1;
+        size_t nodes = (size_t)fixture_range(&seed, 2, NODES), n, n_steps;
+        int64_t tokens[LEVEL_RANKS] = {0}, area = 0, length = 0;
+        struct fixture_plan p;
+        struct hcp_err err = {0};
+        hcp_ring *ring;
+        hcp_question q;
+        char text[256] = "";
+
+        n = nodes * (size_t)node;
+        if (node > 2 && fixture_range(&seed, 0, 2) == 0) /* one rank of each without */
+            out = (int32_t)fixture_range(&seed, 0, node - 1);
+        w -= out >= 0;
+        ring = fixture_ring(models, &fixture, which, NULL, n);
+        fixture_plan_init(&p, n);
+        hcp_question_init(&q);
+        for (size_t r = 0; r < n; r++)
+            if ((int32_t)(r % (size_t)node) != out)
+                length += tokens[r] = fixture_range(&seed, 4, 60);
+        q.seq_len = length;
+        q.causal = fixture_range(&seed, 0, 2) > 0;
+        q.layout = q.causal ? (hcp_layout)fixture_range(&seed, HCP_LAYOUT_ZIGZAG,
+                                                        HCP_LAYOUT_STRIPED)
+                            : HCP_LAYOUT_CONTIGUOUS;
+        q.stripes = 2;
+        q.tile = 1;
+        q.buffers = (int32_t)fixture_range(&seed, 0, 3);
+        q.extrapolate = 1;
+        q.node_ranks = node;
+        q.node_gbps = 1e-4;
+        q.rings = HCP_RINGS_BEST;
+        if (hcp_plan_evaluate(ring, &q, tokens, p.workspace, p.workspace_bytes, text,
+                              sizeof text, &p.plan) ||
+            p.plan.inner_ranks == 0)
+            goto next;
+        two++;
+        assert_int_equal(p.plan.inner_ranks, w);
+        for (size_t r = 0; r < n; r++) {
+            assert_int_equal(ring_schedule_make(&p.plan, (int32_t)r, 1, &made[r], &err),
+                             HCP_OK);
+            area += ring_schedule_area(&made[r]);
+        }
+        assert_true(area == (q.causal ? length * (length + 1) / 2 : length * length));
+        assert_int_equal(hcp_plan_simulate(ring, &p.plan, 1, p.workspace,
+                                           p.workspace_bytes, text, sizeof text, steps,
+                                           LEVEL_RANKS * LEVEL_RANKS, &n_steps),
+                         HCP_STATUS_OK);
+        for (size_t k = 0; k < n_steps; k++)
+            assert_int_equal(made[steps[k].rank].steps[steps[k].step].block_of,
+                             steps[k].block_of);
+        for (size_t r = 0; r < n; r++) {
+            int sent = 0, sent_out = 0;
+
+            for (int32_t k = 0; made[r].index >= 0 && k < made[r].m; k++) {
+                assert_int_equal(made[r].steps[k].receive, k > 0);
+                if (made[r].steps[k].send)
+                    passed_on(&made[r], k, &made[made[r].after], k + 1);
+                if (made[r].steps[k].send_out)
+                    passed_on(&made[r], k, &made[made[r].outer_after], k + w);
+                sent += made[r].steps[k].send;
+                sent_out += made[r].steps[k].send_out;
+            }
+            if (made[r].index >= 0)
+                assert_true(sent == made[r].m / w * (w - 1) &&
+                            sent_out == made[r].m / w - 1);
+        }
+        for (size_t r = 0; r < n; r++)
+            ring_schedule_free(&made[r]);
+        /* Two levels that these ranks have not, and pieces; of a rank with tokens. */
+        assert_int_equal(ring_schedule_make(&p.plan, out == 0, 2, &made[0], &err),
+                         HCP_USAGE);
+        p.plan.inner_ranks++;
+        assert_int_equal(ring_schedule_make(&p.plan, out == 0, 1, &made[0], &err),
+                         HCP_USAGE);
+        p.plan.inner_ranks--;
+        p.plan.node_ranks = (int32_t)n;
+        assert_int_equal(ring_schedule_make(&p.plan, out == 0, 1, &made[0], &err),
+                         HCP_USAGE);
+    next:
+        fixture_plan_free(&p);
+        hcp_ring_free(ring);
+    }
+    print_message("# %d of %d plans have two levels\n", two, problems);
+    assert_true(two > problems / 2);
+    fixture_free(models);
+}
+
 /* A freed schedule, and one that was never made, can be freed. */
 static void freeing_twice(void **state)
 {
@@ -639,6 +758,7 @@ int main(void)
         cmocka_unit_test(areas_of_long_sequences),
         cmocka_unit_test(wrong_plans_are_refused),
         cmocka_unit_test(sms_left_to_transfers),
+        cmocka_unit_test(levels_are_the_plans),
         cmocka_unit_test(freeing_twice),
     };
 
