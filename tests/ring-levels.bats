@@ -26,7 +26,7 @@ levels() {
     n=$(tr -dc , <<<"$tokens" | wc -c)
     n=$((n + 1))
     shift 5
-    plan $db rings.json "$n*$cpu" "$mask" "$layout" "$tokens" "${shape[@]}" \
+    plan "$db" rings.json "$n*$cpu" "$mask" "$layout" "$tokens" "${shape[@]}" \
         --node-ranks "$node" --node-gbps 0.001 --double-ring
     grep -q "\"inner_ranks\":$inner," rings.json
     run --separate-stderr ring "$n" --json --plan rings.json --verify=1000000 "$@"

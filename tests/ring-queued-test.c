@@ -4,6 +4,8 @@
  * streams of fake-gpu, its blocks travel over fake-nccl, and what it computed is compared
  * with fp64. ring-queued.sh runs this under mpirun.
  * Usage: ring-queued-test rings [SEED [RINGS]]: random rings, which must be right
+ *        ring-queued-test levels [SEED [RINGS]]: likewise with two levels; an even number
+ *        of ranks, four or more
  *        ring-queued-test unordered: nothing waits for events, which must be found
  *        ring-queued-test stuck: the last rank's device never gets on; all must end
  */
@@ -209,6 +211,43 @@ static void rings(struct test *t, int n)
     point(t, t->late == 0, "and let go then");
 }
 
+/* Two levels: every rank has tokens that see all blocks. */
+static void levels(struct test *t, int n)
+{
+    char text[120];
+
+    for (int i = 0; i < n; i++) {
+        int64_t counts[RANKS], at = 0, length = 0;
+        size_t ranks = (size_t)t->comm.size;
+        struct plan p;
+
+        make_plan(t, &p, 100);
+        for (size_t r = 0; r < ranks; r++)
+            length += p.tokens[r] = range(&t->seed, 4, 60);
+        p.plan.seq_len = length;
+        p.plan.layout = p.plan.causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
+        p.plan.sub_blocks = 1;
+        p.plan.barrier = 0;
+        p.plan.node_ranks = p.plan.inner_ranks =
+            (int32_t)(i % 2 ? ranks / 2 : 2); /* two nodes, or nodes of two */
+        if (hcp_layout_segments(p.plan.layout, p.plan.stripes, ranks, p.tokens, length,
+                                p.segments, RANKS * STRIPES * 2, counts) != HCP_STATUS_OK)
+            abort();
+        for (size_t r = 0; r < ranks; r++) {
+            p.ranks[r].tokens = p.tokens[r];
+            p.ranks[r].first_segment = at;
+            p.ranks[r].n_segments = counts[r];
+            at += counts[r];
+        }
+        p.plan.n_segments = (size_t)at;
+        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
+        run_ring(t, &p, PASSES);
+    }
+    snprintf(text, sizeof text, "%d rings of rings of %d ranks, %d passes each, are right",
+             n, t->comm.size, PASSES);
+    point(t, t->wrong == 0, text);
+}
+
 /* Even shares, two buffers, so that everything has something to wait for. */
 static void even_plan(struct test *t, struct plan *p)
 {
@@ -271,6 +310,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "rings") == 0)
         rings(&t, argc > 3 ? atoi(argv[3]) : 20);
+    else if (strcmp(what, "levels") == 0)
+        levels(&t, argc > 3 ? atoi(argv[3]) : 20);
     else if (strcmp(what, "unordered") == 0)
         unordered(&t);
     else if (strcmp(what, "stuck") == 0)

@@ -31,6 +31,9 @@ FAKE_GPU_QUEUES=2 run 3 rings 7 4
 FAKE_GPU_QUEUES=3 run 4 rings 8 4
 # With one queue a ring stands still: it is not to run with one.
 CUDA_DEVICE_MAX_CONNECTIONS=1 run 2 rings 9 3
+run 4 levels 11 6
+run 6 levels 12 4
+FAKE_GPU_QUEUES=3 run 4 levels 13 4
 run 3 unordered 1
 
 start 2 stuck 1
