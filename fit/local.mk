@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += fit/libhcpmodel.la
-fit_libhcpmodel_la_SOURCES = fit/model.h fit/model-internal.h fit/model.c fit/model-answer.c \
+fit_libhcpmodel_la_SOURCES = fit/model.h fit/model-rows.h fit/model-internal.h fit/model.c fit/model-answer.c \
 	fit/model-eval.c fit/model-causal.c fit/model-blend.c
 fit_libhcpmodel_la_LIBADD = $(LIBM)
 

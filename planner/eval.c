@@ -5,7 +5,7 @@
 
 void memo_reset(struct memo *memo)
 {
-    memo->n = 0;
+    memo->n = memo->opened = 0;
     memo->holds = HOLDS_NOTHING;
     memset(memo->hash, 0xff, (size_t)memo->hash_size * sizeof *memo->hash);
 }
@@ -25,6 +25,8 @@ static int32_t memo_class(struct memo *memo, int32_t id, int64_t len)
     memo->hash[slot] = c;
     memo->id[c] = id;
     memo->len[c] = len;
+    if (memo->few)
+        return c;
     memo->own[c] = -1;
     memset(memo->early_known + c * memo->words, 0,
            (size_t)memo->words * sizeof *memo->early_known);
@@ -83,7 +85,10 @@ static void find_classes(const struct problem *p, struct scratch *s,
         last_id = id;
         act->guess[r] = c;
         act->cls[m - 1] = c;
-        count_class(act, c);
+        if (memo->few)
+            few_count(p, s, m - 1, c);
+        else
+            count_class(act, c);
     }
     act->m = m;
 }
@@ -93,7 +98,12 @@ static void classify(const struct problem *p, struct scratch *s, const int64_t *
 {
     struct memo *memo = &s->memo;
     size_t bytes = p->n * sizeof *tokens;
+    int few = few_possible(p);
 
+    if (few != memo->few) {
+        memo_reset(memo);
+        memo->few = few;
+    }
     if (memo->holds && memo->held_kind == p->kind &&
         memcmp(memo->held, tokens, bytes) == 0)
         return;
@@ -254,6 +264,8 @@ static double sum_blocks(const struct problem *p, struct scratch *s, double limi
     int32_t seen = 0, past = 0;
     double most = 0;
 
+    if (memo->few)
+        return few_sum(p, s, limit_ms, busy);
     if (memo->words == 1)
         return sum_few(p, s, limit_ms, busy);
     for (int32_t x = 0; x < act->n_present; x++) {
@@ -410,6 +422,13 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              .link_token = s->link_token,
                              .sent = s->sent,
                              .busy = p->links ? s->busy : NULL};
+    if (s->memo.few) {
+        in.cls = s->few.cls;
+        in.stride = FEW_RANKS;
+        in.own = s->few.own;
+        in.early = s->few.early;
+        in.late = s->few.late;
+    }
     if (p->nodes.ranks > 0 && inner == 0) {
         nodes_into(p, act->m, act->rank, s->into);
         for (int32_t i = 0; i < act->m; i++) {

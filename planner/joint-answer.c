@@ -108,7 +108,7 @@ void joint_given(const struct problem *p, struct scratch *s, const int64_t *q,
     if (p->memory) {
         answer->tied.none |= !memory_fits(p, p->n, NULL, q, s->largest);
         answer->even = strategy_even(p, s, HUGE_MS, s->tokens[TOK_OTHER]);
-        answer->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+        answer->drop = strategy_drop(p, s, HUGE_MS, s->tokens[TOK_DROP]);
     }
     answer->score = joint_eval(p, s, own_q, own_kv, HUGE_MS, NULL);
     answer->score.source = joint_source(p, s, own_q, own_kv);

@@ -180,7 +180,7 @@ static void try_tied(struct search *h)
         memo_reset(&h->s->memo);
         none = i < HCP_STRATEGY_BEST
                    ? strategy_tokens(h->p, h->s, (hcp_strategy)i, h->q_try)
-                   : strategy_drop(h->p, h->s, h->q_try).none;
+                   : strategy_drop(h->p, h->s, HUGE_MS, h->q_try).none;
         memo_reset(&h->s->memo);
         memcpy(h->kv_try, h->q_try, bytes);
         if (!none)

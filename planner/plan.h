@@ -8,6 +8,7 @@
  *   solve-search.c, solve-exact.c                   shares that finish first
  *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
+ *   few.c         ... of few ranks
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c,
  *   late.c        KV that comes late travels late   ring-late.c   ... in that order
@@ -23,6 +24,7 @@
 #define HCP_PLAN_H
 #include "db/db.h"
 #include "db/interference.h"
+#include "fit/model-rows.h"
 #include "fit/model.h"
 #include "planner/hcpplan.h"
 
@@ -33,6 +35,8 @@
 #define MEMO_WORDS (MEMO_CLASSES / 64)
 #define JOINT_MAX_RANKS 256
 #define LATE_RANKS 64
+#define FEW_RANKS 16
+#define FEW_IDS 16
 #define MAX_LAYERS 65536
 #define MAX_TOKEN_BYTES ((int64_t)1 << 32)
 
@@ -66,6 +70,7 @@ struct hcp_ring {
     hcp_shape shape;
     char provider[32];
     int has[3]; /* every rank has a model of this kind */
+    int tables[3]; /* ... and it is a table (fit/model-rows.h) */
     int32_t n_ids;
     int linear;         /* a rank has linear work */
     int memory;         /* a rank has a cap in bytes */
@@ -177,6 +182,8 @@ struct memo {
     int64_t *held; /* [n] tokens */
     hcp_model_kind held_kind;
     double most;
+    int few;        /* its classes are those of few.c, */
+    int32_t opened; /* of which the first so many are */
 };
 
 /* A split cut down to its ranks with tokens, ready for the recurrence. */
@@ -234,6 +241,23 @@ struct late_arrays {
     int32_t *turn, *step;  /* [m][m] */
     int32_t *count, *next; /* [m] */
     double *ready, *fin;   /* [m][m] */
+};
+
+/* few.c: a class of few ranks; id: number of a model. */
+struct few_class {
+    double own, linear;
+    struct hcp_model_row_at early, late; /* its queries, on KV from before and after */
+    struct hcp_model_keys_at keys[FEW_IDS][2]; /* its KV, for ranks after and before it */
+    uint32_t known; /* keys of these ids have been looked up */
+};
+
+struct few {
+    struct few_class *of; /* [memo.cap] */
+    /* Of the split in s->act: place of each active rank's class among those present; by
+     * place a rank, own times, and times of blocks. */
+    int32_t cls[FEW_RANKS], rank[FEW_RANKS];
+    double own[FEW_RANKS];
+    double early[FEW_RANKS * FEW_RANKS], late[FEW_RANKS * FEW_RANKS];
 };
 
 enum { RING_TILE = 960, RING_ROWS = MAX_BUFFERS / 2 }; /* ring-wide.c */
@@ -299,6 +323,7 @@ struct joint_scratch {
 
 struct scratch {
     struct memo memo;
+    struct few few;
     struct cached_call *calls; /* [n_calls], a power of two */
     int32_t n_calls;
     int calls_ready;
@@ -561,6 +586,14 @@ double *ring_fin(const struct ring_input *in, const struct ring_arrays *a, int32
 void ring_put_step(const struct ring_input *in, hcp_step *steps, int32_t i, int32_t k,
                    double ready, double start, double busy, double fin, double wait);
 
+/* few.c: whether splits are evaluated by it: of few ranks and tables, in whole blocks of
+ * one call. */
+int few_possible(const struct problem *p);
+/* Counts active rank i, of class c of the memo, in the split. */
+void few_count(const struct problem *p, struct scratch *s, int32_t i, int32_t c);
+/* sum_blocks() of the split in s->act, and its tables into s->few. */
+double few_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy);
+
 /* eval.c */
 void memo_reset(struct memo *memo);
 /* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens).
@@ -756,8 +789,10 @@ struct score strategy_even(const struct problem *p, struct scratch *s, double li
  * above that those that leave out whole kinds of ranks, and the powers of two from a
  * sixteenth of the ranks. */
 size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k);
-/* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above. */
-struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens);
+/* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above; none, too, when
+ * it is not below limit_ms. */
+struct score strategy_drop(const struct problem *p, struct scratch *s, double limit_ms,
+                           int64_t *tokens);
 
 /* bind.c: the options of hcp-profile run that measure a limit, shape and kernel (NULL:
  * the one it chooses), each after a space and only where not the default. Returns out. */

@@ -64,6 +64,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     memo->words = ((int32_t)k + 63) / 64;
     CARVE(memo->early_known, k * (size_t)memo->words);
     CARVE(memo->late_known, k * (size_t)memo->words);
+    CARVE(s->few.of, n <= FEW_RANKS ? k : 0);
     CARVE(act->rank, n);
     CARVE(act->len, n);
     CARVE(act->cls, n);
@@ -176,6 +177,7 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
     struct carver c = {(uintptr_t)workspace, (uintptr_t)workspace};
 
     carve_all(s, &c, n);
+    s->memo.few = 0;
     memo_reset(&s->memo);
     s->calls_ready = 0;
     s->sharers_clear = 0;

@@ -187,7 +187,8 @@ static double allow_but(const struct problem *p, struct scratch *s, size_t out)
     return peak;
 }
 
-struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *tokens)
+struct score strategy_drop(const struct problem *p, struct scratch *s, double limit_ms,
+                           int64_t *tokens)
 {
     struct score best = {1, 0, 0, 0}, score;
     int64_t *trial = s->tokens[TOK_OTHER];
@@ -199,17 +200,19 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, int64_t *
          k = strategy_next_drop(p, s, k)) {
         double peak = allow_but(p, s, k);
 
-        if (hopeless(p, s, peak, best.none ? HUGE_MS : best.ms))
+        if (hopeless(p, s, peak, limit_ms))
             break;
-        score = solve(p, s, s->allowed, best.none ? HUGE_MS : best.ms, trial, &exact);
-        if (score_less(score, best)) {
+        score = solve(p, s, s->allowed, limit_ms, trial, &exact);
+        if (!score.none && !score.gave_up && score.ms < limit_ms) {
             best = score;
+            limit_ms = score.ms;
             memcpy(tokens, trial, p->n * sizeof *tokens);
             if (exact && k > 1) { /* as four ranks of these alone are answered */
                 allow_but(p, s, k - 1);
                 score = solve_from(p, s, s->allowed, trial);
                 if (!score.gave_up && score_less(score, best)) {
                     best = score;
+                    limit_ms = score.ms;
                     memcpy(tokens, trial, p->n * sizeof *tokens);
                 }
             }
@@ -285,7 +288,7 @@ struct contest {
     struct scratch *s;
     struct answer answer;    /* tokens in TOK_PLAN */
     struct score even, drop; /* of the layout looked at last */
-    struct score fastest_even; /* of those before it */
+    struct score fastest_even, fastest_drop; /* of those before it */
     int timed;               /* plan_fin and plan_busy are those of the answer */
 };
 
@@ -320,15 +323,13 @@ static double limit_of(const struct contest *c)
     return c->answer.score.none ? HUGE_MS : c->answer.score.ms;
 }
 
-/* What an even split has to be faster than to count: that of the layouts before, unless it
- * needs unmeasured lengths. The margin is for another order of adding. */
-static double even_limit(const struct contest *c)
+/* What an even split or a drop set has to be faster than to count: that of the layouts
+ * before, unless it needs unmeasured lengths. The margin is for another order of adding. */
+static double limit_by(const struct contest *c, const struct score *before)
 {
-    const struct score *even = &c->fastest_even;
-
-    if (even->none || (even->source == HCP_FROM_EXTRAPOLATED && !c->p->extrapolate))
+    if (before->none || (before->source == HCP_FROM_EXTRAPOLATED && !c->p->extrapolate))
         return HUGE_MS;
-    return even->ms * (1 + 1e-9);
+    return before->ms * (1 + 1e-9);
 }
 
 static void enter_rule(struct contest *c, enum rule rule)
@@ -424,6 +425,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
 {
     struct problem *p = c->p;
     struct scratch *s = c->s;
+    double drop_limit = limit_by(c, &c->fastest_drop);
     struct score score;
     int exact;
 
@@ -433,9 +435,9 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     s->full = 0;
     score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
     enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
-    c->even = strategy_even(p, s, even_limit(c), s->tokens[TOK_OTHER]);
+    c->even = strategy_even(p, s, limit_by(c, &c->fastest_even), s->tokens[TOK_OTHER]);
     if (exact) { /* nothing in this layout is faster */
-        c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+        c->drop = strategy_drop(p, s, drop_limit, s->tokens[TOK_DROP]);
         return;
     }
     enter(c, c->even, s->tokens[TOK_OTHER], 0, 1);
@@ -444,7 +446,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter_kind(c, HCP_MODEL_LUT);
     enter_kind(c, HCP_MODEL_POLY);
     enter_whole(c);
-    c->drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+    c->drop = strategy_drop(p, s, drop_limit, s->tokens[TOK_DROP]);
     enter(c, c->drop, s->tokens[TOK_DROP], 0, 0);
     if (p->n == 4 && !c->drop.none && c->drop.ms <= limit_of(c)) {
         /* The rank left out may be worth a little. */
@@ -492,6 +494,7 @@ static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
 
         memcpy(s->tokens[TOK_KEPT], s->tokens[TOK_PLAN], kept.score.none ? 0 : bytes);
         c->fastest_even = even;
+        c->fastest_drop = drop;
         enter_layout(c, layouts[i]);
         if (p->extrapolate || n == 1 || c->answer.score.none ||
             c->answer.layout != layouts[i] ||
@@ -588,7 +591,7 @@ static void complete(struct contest *c, const struct score *even)
     c->answer.tokens = s->tokens[TOK_PLAN];
     c->answer.even =
         even ? *even : strategy_even(p, s, HUGE_MS, s->tokens[TOK_OTHER]);
-    c->answer.drop = strategy_drop(p, s, s->tokens[TOK_DROP]);
+    c->answer.drop = strategy_drop(p, s, HUGE_MS, s->tokens[TOK_DROP]);
 }
 
 void strategy_given(const struct problem *p, struct scratch *s, const int64_t *tokens,
