@@ -583,18 +583,16 @@ hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *asked,
     }
     number_models(ring);
     ring->has[HCP_MODEL_BEST] = ring->has[HCP_MODEL_LUT] = ring->has[HCP_MODEL_POLY] = 1;
-    ring->tables[0] = ring->tables[1] = ring->tables[2] = 1;
     for (size_t r = 0; r < n; r++) {
         struct bound_rank *b = &ring->ranks[r];
 
-        for (int k = 0; k < 3; k++)
-            ring->tables[k] &= b->model[k] && hcp_model_has_rows(b->model[k]);
         ring->has[HCP_MODEL_LUT] &= b->model[HCP_MODEL_LUT] != NULL;
         ring->has[HCP_MODEL_POLY] &= b->model[HCP_MODEL_POLY] != NULL;
         b->id[HCP_MODEL_BEST] = b->model[HCP_MODEL_BEST] == b->model[HCP_MODEL_LUT]
                                     ? b->id[HCP_MODEL_LUT]
                                     : b->id[HCP_MODEL_POLY];
     }
+    few_bind(ring);
     *out = ring;
     return HCP_STATUS_OK;
 }

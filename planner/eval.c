@@ -5,7 +5,8 @@
 
 void memo_reset(struct memo *memo)
 {
-    memo->n = memo->opened = 0;
+    memo->n = 0;
+    memo->epoch++;
     memo->holds = HOLDS_NOTHING;
     memset(memo->hash, 0xff, (size_t)memo->hash_size * sizeof *memo->hash);
 }
@@ -25,8 +26,6 @@ static int32_t memo_class(struct memo *memo, int32_t id, int64_t len)
     memo->hash[slot] = c;
     memo->id[c] = id;
     memo->len[c] = len;
-    if (memo->few)
-        return c;
     memo->own[c] = -1;
     memset(memo->early_known + c * memo->words, 0,
            (size_t)memo->words * sizeof *memo->early_known);
@@ -85,10 +84,7 @@ static void find_classes(const struct problem *p, struct scratch *s,
         last_id = id;
         act->guess[r] = c;
         act->cls[m - 1] = c;
-        if (memo->few)
-            few_count(p, s, m - 1, c);
-        else
-            count_class(act, c);
+        count_class(act, c);
     }
     act->m = m;
 }
@@ -108,7 +104,10 @@ static void classify(const struct problem *p, struct scratch *s, const int64_t *
         memcmp(memo->held, tokens, bytes) == 0)
         return;
     memo->holds = HOLDS_NOTHING;
-    find_classes(p, s, tokens);
+    if (few)
+        few_classes(p, s, tokens);
+    else
+        find_classes(p, s, tokens);
     if (s->act.direct) { /* old classes may be in the way: once more with none */
         memo_reset(memo);
         find_classes(p, s, tokens);
@@ -423,7 +422,6 @@ struct score eval_split(const struct problem *p, struct scratch *s, const int64_
                              .sent = s->sent,
                              .busy = p->links ? s->busy : NULL};
     if (s->memo.few) {
-        in.cls = s->few.cls;
         in.stride = FEW_RANKS;
         in.own = s->few.own;
         in.early = s->few.early;

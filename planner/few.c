@@ -2,16 +2,45 @@
 #include <string.h>
 #include "planner/plan.h"
 
-/* Splits of few ranks, evaluated without a memo of pairs. A search looks at some twenty
- * splits a question, whose shares mostly come back in others: what a class says of its
- * model's table is looked up when it first comes up, and the times of all pairs of a split
- * are then a few multiplications each, in tables of the classes present alone. What comes
- * out, and in which order it is added, is what sum_blocks() in eval.c does. */
+/* Splits of few ranks, evaluated without the memo. Ranks of one model and share are one
+ * class; what a class says of its model's table is looked up once, and kept for a while:
+ * other splits give ranks as many tokens, too. The times of all pairs of classes are then a
+ * few multiplications each. What comes out, and in which order it is added, is what
+ * sum_blocks() in eval.c does. */
+
+void few_bind(struct hcp_ring *ring)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        int32_t n = 0;
+
+        ring->few[kind] = ring->n <= FEW_RANKS;
+        for (size_t r = 0; r < ring->n && ring->few[kind]; r++) {
+            struct bound_rank *b = &ring->ranks[r];
+            const hcp_model *model = b->model[kind];
+            int32_t a = 0;
+
+            if (!model || !hcp_model_has_rows(model)) {
+                ring->few[kind] = 0;
+                break;
+            }
+            while (a < n && !hcp_model_same_keys(ring->axis[kind][a], model))
+                a++;
+            if (a == FEW_AXES) {
+                ring->few[kind] = 0;
+                break;
+            }
+            if (a == n)
+                ring->axis[kind][n++] = model;
+            b->axis[kind] = a;
+        }
+        ring->n_axes[kind] = n;
+    }
+}
 
 int few_possible(const struct problem *p)
 {
-    return p->n <= FEW_RANKS && p->sub_blocks == 1 && p->ring->tables[p->kind] &&
-           p->ring->n_ids <= FEW_IDS && !(p->causal && p->layout == HCP_LAYOUT_STRIPED);
+    return p->ring->few[p->kind] && p->sub_blocks == 1 &&
+           !(p->causal && p->layout == HCP_LAYOUT_STRIPED);
 }
 
 /* As rectangle() in cost.c: a block is one call. */
@@ -19,74 +48,97 @@ static void open_class(const struct problem *p, size_t r, int64_t len,
                        struct few_class *c)
 {
     const hcp_model *model = problem_model(p, r);
-    int64_t early = len, late = len;
+    int zigzag = p->causal && p->layout == HCP_LAYOUT_ZIGZAG;
+    int64_t late = zigzag ? len / 2 : p->causal ? 0 : len;
 
-    if (p->causal && p->layout == HCP_LAYOUT_ZIGZAG)
-        late = len / 2;
-    else if (p->causal)
-        late = 0;
-    c->known = 0;
-    c->own = cost_own(p, model, len, NULL);
+    c->own = p->causal ? hcp_model_own_ms(model, len, !p->kernel_only)
+                       : cost_own(p, model, len, NULL);
     if (p->linear)
         c->linear = layer_ms(p, r, len);
-    c->early = hcp_model_row_at(model, early, !p->kernel_only);
-    c->late = hcp_model_row_at(model, late, !p->kernel_only);
+    c->early = hcp_model_row_at(model, len, !p->kernel_only);
+    c->late = late == len ? c->early
+              : late == 0 ? hcp_model_row_of_none()
+                          : hcp_model_row_at(model, late, !p->kernel_only);
+    for (int32_t a = 0; a < p->ring->n_axes[p->kind]; a++) {
+        model = p->ring->axis[p->kind][a];
+        c->late_keys[a] = hcp_model_keys_at(model, len);
+        c->early_keys[a] =
+            zigzag ? hcp_model_keys_at(model, len - len / 2) : c->late_keys[a];
+    }
 }
 
-/* Where the KV of len tokens of a class is in a model's table. */
-static void look_keys_up(const struct problem *p, const hcp_model *model, int32_t id,
-                         int64_t len, struct few_class *c)
+/* Where a class is kept, if no other has taken its place: not one that another class of
+ * the split is in. */
+static struct few_class *place_of(const struct few *few, int32_t id, int64_t len,
+                                  uint64_t *taken)
 {
-    int64_t early = len;
+    uint64_t h = ((uint64_t)len * 64 + (uint64_t)id) * UINT64_C(0x9E3779B97F4A7C15) >> 58;
 
-    if (p->causal && p->layout == HCP_LAYOUT_ZIGZAG)
-        early -= len / 2;
-    c->keys[id][1] = hcp_model_keys_at(model, len);
-    c->keys[id][0] = early == len ? c->keys[id][1] : hcp_model_keys_at(model, early);
-    c->known |= (uint32_t)1 << id;
+    while (*taken >> h & 1)
+        h = (h + 1) % FEW_PLACES;
+    *taken |= (uint64_t)1 << h;
+    return &few->of[h];
 }
 
-void few_count(const struct problem *p, struct scratch *s, int32_t i, int32_t c)
+void few_classes(const struct problem *p, struct scratch *s, const int64_t *tokens)
 {
     struct active *act = &s->act;
+    struct few *few = &s->few;
+    int32_t m = 0, n = 0, x = 0, last_id = -1;
+    int64_t last = 0;
+    uint64_t taken = 0;
 
-    if (act->seen[c] != act->split) {
-        act->seen[c] = act->split;
-        act->total[c] = 0;
-        act->at[c] = act->n_present;
-        act->present[act->n_present] = c;
-        s->few.rank[act->n_present++] = act->rank[i];
-        if (c == s->memo.opened) { /* they are numbered as they come */
-            s->memo.opened++;
-            open_class(p, (size_t)act->rank[i], act->len[i], &s->few.of[c]);
+    for (size_t r = 0; r < p->n; r++) {
+        int64_t len = tokens[r];
+        int32_t id = p->ring->ranks[r].id[p->kind];
+
+        if (len == 0)
+            continue;
+        if (len != last || id != last_id)
+            for (x = 0; x < n && (few->len[x] != len || few->id[x] != id);)
+                x++;
+        last = len;
+        last_id = id;
+        if (x == n) {
+            struct few_class *c = place_of(few, id, len, &taken);
+
+            if (c->len != len || c->id != id || c->epoch != s->memo.epoch) {
+                c->len = len;
+                c->id = id;
+                c->epoch = s->memo.epoch;
+                open_class(p, r, len, c);
+            }
+            few->class[n] = c;
+            few->len[n] = len;
+            few->id[n] = id;
+            few->axis[n] = p->ring->ranks[r].axis[p->kind];
+            few->total[n] = 0;
+            act->present[n] = n;
+            n++;
         }
+        few->total[x] += 1;
+        act->rank[m] = (int32_t)r;
+        act->len[m] = len;
+        act->cls[m++] = x;
     }
-    act->total[c]++;
-    s->few.cls[i] = act->at[c];
+    act->m = m;
+    act->n_present = n;
+    act->direct = 0;
 }
 
-/* Times of all pairs of the classes present, by place. */
-static void fill_tables(const struct problem *p, struct scratch *s)
+/* Times of all pairs of the classes present. */
+static void fill_tables(struct few *few, int32_t n)
 {
-    struct few *few = &s->few;
-    const struct active *act = &s->act;
-    int32_t n = act->n_present;
-
     for (int32_t x = 0; x < n; x++) {
-        const struct few_class *mine = &few->of[act->present[x]];
-        int32_t id = s->memo.id[act->present[x]];
+        const struct hcp_model_row_at early_row = few->class[x]->early;
+        const struct hcp_model_row_at late_row = few->class[x]->late;
+        double *early = few->early + x * FEW_RANKS, *late = few->late + x * FEW_RANKS;
+        int32_t a = few->axis[x];
 
-        few->own[x] = mine->own;
+        few->own[x] = few->class[x]->own;
         for (int32_t y = 0; y < n; y++) {
-            struct few_class *theirs = &few->of[act->present[y]];
-
-            if (!(theirs->known >> id & 1))
-                look_keys_up(p, problem_model(p, (size_t)few->rank[x]), id,
-                             s->memo.len[act->present[y]], theirs);
-            few->early[x * FEW_RANKS + y] =
-                hcp_model_call_at(&mine->early, &theirs->keys[id][0]);
-            few->late[x * FEW_RANKS + y] =
-                hcp_model_call_at(&mine->late, &theirs->keys[id][1]);
+            early[y] = hcp_model_call_at(&early_row, &few->class[y]->early_keys[a]);
+            late[y] = hcp_model_call_at(&late_row, &few->class[y]->late_keys[a]);
         }
     }
 }
@@ -94,28 +146,30 @@ static void fill_tables(const struct problem *p, struct scratch *s)
 /* As sum_blocks(): adding 0 times something changes nothing. */
 double few_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy)
 {
-    struct active *act = &s->act;
+    const struct active *act = &s->act;
     struct few *few = &s->few;
     int32_t n = act->n_present;
-    double count[FEW_RANKS] = {0}, left[FEW_RANKS], most = 0; /* by place */
+    double count[FEW_RANKS], left[FEW_RANKS], most = 0;
 
-    fill_tables(p, s);
-    for (int32_t x = 0; x < n; x++)
-        left[x] = act->total[act->present[x]];
+    fill_tables(few, n);
+    for (int32_t x = 0; x < n; x++) {
+        count[x] = 0;
+        left[x] = few->total[x];
+    }
     for (int32_t i = 0; i < act->m; i++) {
-        int32_t at = few->cls[i];
-        const double *early = few->early + at * FEW_RANKS;
-        const double *late = few->late + at * FEW_RANKS;
-        double ms = few->own[at];
+        int32_t mine = act->cls[i];
+        const double *early = few->early + mine * FEW_RANKS;
+        const double *late = few->late + mine * FEW_RANKS;
+        double ms = few->own[mine];
 
-        left[at] -= 1;
+        left[mine] -= 1;
         if (p->linear)
-            ms += few->of[act->present[at]].linear;
+            ms += few->class[mine]->linear;
         for (int32_t x = 0; x < n; x++) {
             ms += count[x] * early[x];
             ms += left[x] * late[x];
         }
-        count[at] += 1;
+        count[mine] += 1;
         busy[i] = ms;
         most = ms > most ? ms : most;
         if (ms >= limit_ms)

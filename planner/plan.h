@@ -36,7 +36,8 @@
 #define JOINT_MAX_RANKS 256
 #define LATE_RANKS 64
 #define FEW_RANKS 16
-#define FEW_IDS 16
+#define FEW_AXES 4
+#define FEW_PLACES 64
 #define MAX_LAYERS 65536
 #define MAX_TOKEN_BYTES ((int64_t)1 << 32)
 
@@ -60,6 +61,7 @@ struct bound_rank {
     /* by hcp_model_kind; [HCP_MODEL_BEST] is one of the others; NULL: no such model */
     const hcp_model *model[3];
     int32_t id[3]; /* number of that model and linear work among the ring's distinct ones */
+    int32_t axis[3]; /* where few: number of its axis of keys */
     uint64_t hash[3];
     double nominal; /* advertised part of the device, in percent */
 };
@@ -70,7 +72,10 @@ struct hcp_ring {
     hcp_shape shape;
     char provider[32];
     int has[3]; /* every rank has a model of this kind */
-    int tables[3]; /* ... and it is a table (fit/model-rows.h) */
+    /* few.c, by kind: all models are tables, with these axes of keys between them */
+    int few[3];
+    int32_t n_axes[3];
+    const hcp_model *axis[3][FEW_AXES];
     int32_t n_ids;
     int linear;         /* a rank has linear work */
     int memory;         /* a rank has a cap in bytes */
@@ -182,8 +187,8 @@ struct memo {
     int64_t *held; /* [n] tokens */
     hcp_model_kind held_kind;
     double most;
-    int few;        /* its classes are those of few.c, */
-    int32_t opened; /* of which the first so many are */
+    int few;        /* splits are few.c's; the rest is not used */
+    uint64_t epoch; /* number of times it has been emptied */
 };
 
 /* A split cut down to its ranks with tokens, ready for the recurrence. */
@@ -243,19 +248,22 @@ struct late_arrays {
     double *ready, *fin;   /* [m][m] */
 };
 
-/* few.c: a class of few ranks; id: number of a model. */
+/* few.c: ranks of one model and share. */
 struct few_class {
+    int64_t len;
+    uint64_t epoch; /* of the memo; another one: nothing is known */
+    int32_t id;
     double own, linear;
-    struct hcp_model_row_at early, late; /* its queries, on KV from before and after */
-    struct hcp_model_keys_at keys[FEW_IDS][2]; /* its KV, for ranks after and before it */
-    uint32_t known; /* keys of these ids have been looked up */
+    struct hcp_model_row_at early, late; /* queries, on KV from before and after */
+    struct hcp_model_keys_at early_keys[FEW_AXES], late_keys[FEW_AXES]; /* KV */
 };
 
 struct few {
-    struct few_class *of; /* [memo.cap] */
-    /* Of the split in s->act: place of each active rank's class among those present; by
-     * place a rank, own times, and times of blocks. */
-    int32_t cls[FEW_RANKS], rank[FEW_RANKS];
+    struct few_class *of; /* [FEW_PLACES] */
+    /* Of the classes of the split in s->act: */
+    const struct few_class *class[FEW_RANKS];
+    int64_t len[FEW_RANKS];
+    int32_t id[FEW_RANKS], axis[FEW_RANKS], total[FEW_RANKS];
     double own[FEW_RANKS];
     double early[FEW_RANKS * FEW_RANKS], late[FEW_RANKS * FEW_RANKS];
 };
@@ -586,12 +594,13 @@ double *ring_fin(const struct ring_input *in, const struct ring_arrays *a, int32
 void ring_put_step(const struct ring_input *in, hcp_step *steps, int32_t i, int32_t k,
                    double ready, double start, double busy, double fin, double wait);
 
-/* few.c: whether splits are evaluated by it: of few ranks and tables, in whole blocks of
- * one call. */
+/* few.c: what is to be known of a ring's models. */
+void few_bind(struct hcp_ring *ring);
+/* Whether splits are evaluated there: of few ranks and tables, in whole blocks of one call.
+ */
 int few_possible(const struct problem *p);
-/* Counts active rank i, of class c of the memo, in the split. */
-void few_count(const struct problem *p, struct scratch *s, int32_t i, int32_t c);
-/* sum_blocks() of the split in s->act, and its tables into s->few. */
+/* find_classes() and sum_blocks(): the split into s->act, its tables into s->few. */
+void few_classes(const struct problem *p, struct scratch *s, const int64_t *tokens);
 double few_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy);
 
 /* eval.c */

@@ -213,6 +213,105 @@ static void run_few(const struct wide *w)
     }
 }
 
+/* Up to eight ranks, all steps in the registers of one vector. */
+#if defined __x86_64__ && defined __GNUC__
+#include <immintrin.h>
+
+enum { EIGHT = 8 };
+
+static int is_eight(const struct ring_input *in)
+{
+    return in->m > EIGHT / 2 && in->m <= EIGHT && !in->ask && !in->into && in->buffers <= 3 &&
+           __builtin_cpu_supports("avx512f");
+}
+
+/* blocks: of step k and rank i at k EIGHT + i; send: of rank j at j and m + j. The lanes
+ * above the m ranks reach none of these, nor do (falling) ranks that have no work left. */
+__attribute__((target("avx512f"))) static void steps_of_eight(const struct wide *w,
+                                                              const double *blocks,
+                                                              const double *send)
+{
+    int32_t m = w->in->m, buffers = w->in->buffers;
+    double *history = w->arrays->history + RING_LEAD, end[EIGHT * EIGHT];
+    __m512i step = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+    __m512i one = _mm512_set1_epi64(1), last = _mm512_set1_epi64(m - 1);
+    /* rank i - 1 and i + 1, around */
+    __m512i behind = _mm512_mask_mov_epi64(_mm512_sub_epi64(step, one), 1, last);
+    __m512i ahead = _mm512_add_epi64(step, one);
+    __mmask8 inside = (__mmask8)((1u << (m - 1)) - 1);
+    __m512d ready = _mm512_loadu_pd(w->arrays->ready + RING_LEAD);
+    __m512d fin = _mm512_loadu_pd(history);
+    /* of the last steps, the latest first */
+    __m512d ready1 = ready, ready2 = ready, fin1 = fin, fin2 = fin, fin3 = fin;
+
+    if (!w->falling) {
+        ahead = _mm512_mask_mov_epi64(ahead, (__mmask8)(1u << (m - 1)),
+                                      _mm512_setzero_si512());
+        inside = 0xff;
+    }
+    for (int32_t k = 1; k < m; k++) {
+        __m512d start =
+            _mm512_max_pd(_mm512_permutexvar_pd(behind, ready), ready);
+
+        ready2 = ready1;
+        ready1 = ready;
+        fin3 = fin2;
+        fin2 = fin1;
+        fin1 = fin;
+        if (buffers > 0 && k > buffers) { /* as rows_of() */
+            __m512d buffer = buffers == 1 ? fin1 : buffers == 2 ? fin2 : fin3;
+
+            if (buffers > 1)
+                buffer = _mm512_max_pd(
+                    buffer, _mm512_maskz_permutexvar_pd(
+                                inside, ahead, buffers == 2 ? ready1 : ready2));
+            start = _mm512_max_pd(start, buffer);
+        }
+        ready = _mm512_add_pd(start, _mm512_loadu_pd(send + (m - k)));
+        fin = _mm512_add_pd(_mm512_max_pd(ready, fin), _mm512_loadu_pd(blocks + k * EIGHT));
+        _mm512_storeu_pd(end + k * EIGHT, fin);
+    }
+    for (int32_t k = 1; w->falling && k < m; k++)
+        w->fin[k] = end[k * EIGHT + k];
+    for (int32_t i = 0; !w->falling && m > 1 && i < m; i++)
+        w->fin[i] = end[(m - 1) * EIGHT + i];
+    if (m == 1)
+        w->fin[0] = history[0];
+}
+
+static void run_eight(const struct wide *w)
+{
+    const struct ring_input *in = w->in;
+    double blocks[EIGHT * EIGHT], send[3 * EIGHT];
+    int32_t m = in->m;
+
+    memset(blocks, 0, sizeof blocks);
+    memset(send, 0, sizeof send);
+    for (int32_t j = 0; j < m; j++)
+        send[j] = send[m + j] = in->send_ms[j];
+    for (int32_t i = 0; i < m; i++) {
+        const double *early = in->early + (size_t)in->cls[i] * (size_t)in->stride;
+        const double *late = in->late + (size_t)in->cls[i] * (size_t)in->stride;
+
+        for (int32_t j = 0; j < i; j++)
+            blocks[(i - j) * EIGHT + i] = early[in->cls[j]];
+        for (int32_t j = i + 1; j < m; j++)
+            blocks[(i - j + m) * EIGHT + i] = late[in->cls[j]];
+    }
+    steps_of_eight(w, blocks, send);
+}
+#else
+static int is_eight(const struct ring_input *in)
+{
+    (void)in;
+    return 0;
+}
+static void run_eight(const struct wide *w)
+{
+    (void)w;
+}
+#endif
+
 /* ---- a band of steps at a time ----
  *
  * A step reads and writes five rows or more, which for thousands of ranks are far from
@@ -335,6 +434,16 @@ double ring_run_wide(const struct ring_input *in, struct ring_arrays *a, int fal
     for (int32_t i = 0; i < m; i++) {
         ready[i] = in->before ? in->before[i] : 0;
         now[i] = ready[i] + in->own[in->cls[i]];
+    }
+    if (is_eight(in)) {
+        run_eight(&w);
+        fin[0] = falling ? now[0] : fin[0];
+        for (int32_t i = 0; i < m; i++) {
+            if (in->after)
+                fin[i] += in->after[i];
+            makespan = fin[i] > makespan ? fin[i] : makespan;
+        }
+        return makespan;
     }
     ready[-1] = ready[m - 1];
     ready[m] = falling ? 0 : ready[0];

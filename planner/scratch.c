@@ -64,7 +64,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     memo->words = ((int32_t)k + 63) / 64;
     CARVE(memo->early_known, k * (size_t)memo->words);
     CARVE(memo->late_known, k * (size_t)memo->words);
-    CARVE(s->few.of, n <= FEW_RANKS ? k : 0);
+    CARVE(s->few.of, n <= FEW_RANKS ? FEW_PLACES : 0);
     CARVE(act->rank, n);
     CARVE(act->len, n);
     CARVE(act->cls, n);
@@ -178,6 +178,9 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
 
     carve_all(s, &c, n);
     s->memo.few = 0;
+    s->memo.epoch = 0;
+    for (size_t i = 0; n <= FEW_RANKS && i < FEW_PLACES; i++)
+        s->few.of[i].epoch = 0;
     memo_reset(&s->memo);
     s->calls_ready = 0;
     s->sharers_clear = 0;

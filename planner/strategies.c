@@ -344,7 +344,7 @@ static void enter_rule(struct contest *c, enum rule rule)
     if (share_by_rule(c->p, c->s, rule, tokens))
         return;
     /* Busy time alone is a lower bound and much cheaper than the recurrence. */
-    if (c->p->n > 8 && eval_busy(c->p, c->s, tokens, &rough) >= limit_of(c) && !rough)
+    if (eval_busy(c->p, c->s, tokens, &rough) >= limit_of(c) && !rough)
         return;
     enter_split(c, tokens, 0);
 }
