@@ -114,6 +114,17 @@ double hcp_model_block_ms(const hcp_model *m, int causal, int64_t q_len, int64_t
                          hcp_tiles(kv_len, m->tile_kv, m->shift_kv));
 }
 
+hcp_model_source hcp_model_block_source(const hcp_model *m, int causal, int64_t q_len,
+                                        int64_t kv_len)
+{
+    hcp_model_source source;
+    int filled = 0;
+    if (q_len > 0 && kv_len > 0 && !m->is_blend)
+        return source_of(m, causal, clamp_len(q_len), clamp_len(kv_len), &filled);
+    hcp_model_block_ms(m, causal, q_len, kv_len, &source);
+    return source;
+}
+
 void hcp_model_calls_ms(const hcp_model *m, int64_t q_len, int32_t n,
                         const int64_t *kv_len, int finish, double *ms)
 {

@@ -34,6 +34,10 @@ const struct hcp_model_row *hcp_model_row(const hcp_model *model);
 double hcp_model_block_ms(const hcp_model *model, int causal, int64_t q_len,
                           int64_t kv_len, hcp_model_source *source);
 
+/* What hcp_model_block_ms() says of a block's source, without its time. */
+hcp_model_source hcp_model_block_source(const hcp_model *model, int causal, int64_t q_len,
+                                        int64_t kv_len);
+
 /* Time in ms of the pass that brings a kernel's partial result for q_len rows into the
  * executor's fp32 state: storing it (merge 0, the first block) or merging it (1, later
  * ones). 0 for no rows, for a kernel that accumulates by itself, and where it was not

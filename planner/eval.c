@@ -472,6 +472,8 @@ uint8_t eval_source(const struct problem *p, struct scratch *s, const int64_t *t
     int32_t n;
 
     classify(p, s, tokens);
+    if (s->memo.few)
+        return few_source(p, s);
     n = act->direct ? act->m : act->n_present;
     for (int32_t i = 0; i < act->m && !act->direct; i++) {
         act->last[act->cls[i]] = i;

@@ -80,6 +80,11 @@ static struct few_class *place_of(const struct few *few, int32_t id, int64_t len
     return &few->of[h];
 }
 
+static uint8_t weaker(uint8_t source, hcp_model_source by)
+{
+    return source < (uint8_t)by ? (uint8_t)by : source;
+}
+
 void few_classes(const struct problem *p, struct scratch *s, const int64_t *tokens)
 {
     struct active *act = &s->act;
@@ -124,6 +129,45 @@ void few_classes(const struct problem *p, struct scratch *s, const int64_t *toke
     act->m = m;
     act->n_present = n;
     act->direct = 0;
+}
+
+uint8_t few_source(const struct problem *p, const struct scratch *s)
+{
+    const struct few *few = &s->few;
+    const int32_t *cls = s->act.cls;
+    int zigzag = p->causal && p->layout == HCP_LAYOUT_ZIGZAG;
+    uint8_t source = HCP_FROM_MEASURED;
+
+    for (int32_t x = 0; x < s->act.n_present; x++) {
+        uint32_t before = 0, after = 0; /* classes of KV that a rank of x has work on */
+        int32_t first = 0, last = s->act.m - 1;
+        const hcp_model *model;
+        int64_t len = few->len[x];
+
+        while (cls[first] != x)
+            first++;
+        while (cls[last] != x)
+            last--;
+        model = problem_model(p, (size_t)s->act.rank[first]);
+        for (int32_t i = 0; i < last; i++)
+            before |= (uint32_t)1 << cls[i];
+        for (int32_t i = first + 1; i < s->act.m && (!p->causal || zigzag); i++)
+            after |= (uint32_t)1 << cls[i];
+        if (zigzag && len < 2)
+            after = 0;
+        source = weaker(source, hcp_model_block_source(model, p->causal, len, len));
+        for (int32_t y = 0; y < s->act.n_present && source < HCP_FROM_EXTRAPOLATED; y++) {
+            int64_t kv = few->len[y];
+
+            if (before >> y & 1)
+                source = weaker(source, hcp_model_block_source(
+                                            model, 0, len, zigzag ? kv - kv / 2 : kv));
+            if (after >> y & 1)
+                source = weaker(source, hcp_model_block_source(
+                                            model, 0, zigzag ? len / 2 : len, kv));
+        }
+    }
+    return source;
 }
 
 /* Times of all pairs of the classes present. */

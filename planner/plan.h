@@ -602,6 +602,8 @@ int few_possible(const struct problem *p);
 /* find_classes() and sum_blocks(): the split into s->act, its tables into s->few. */
 void few_classes(const struct problem *p, struct scratch *s, const int64_t *tokens);
 double few_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy);
+/* eval_source() of that split. */
+uint8_t few_source(const struct problem *p, const struct scratch *s);
 
 /* eval.c */
 void memo_reset(struct memo *memo);

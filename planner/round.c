@@ -36,16 +36,21 @@ int64_t round_shortfall(const struct problem *p, const uint8_t *allowed)
  * is shared again among the others. */
 static void share_ideal(const struct problem *p, const double *weight, double *ideal)
 {
-    double left = (double)p->seq_len / (double)p->tile, sum = 0;
-    int again = 1;
+    double left = (double)p->seq_len / (double)p->tile, sum = 0, share;
+    double tile = (double)p->tile * (1 + 1e-12);
+    int again = 0;
 
-    for (size_t r = 0; r < p->n; r++) {
-        ideal[r] = weight[r] > 0 ? -1 : 0; /* -1: still open */
+    for (size_t r = 0; r < p->n; r++)
         sum += weight[r];
+    share = sum > 0 ? left / sum : 0;
+    for (size_t r = 0; r < p->n; r++) { /* mostly nobody is near a cap */
+        ideal[r] = weight[r] > 0 ? weight[r] * share : 0;
+        again |= ideal[r] * tile > (double)p->cap[r];
     }
+    for (size_t r = 0; again && r < p->n; r++)
+        ideal[r] = weight[r] > 0 ? -1 : 0; /* -1: still open */
     while (again) {
-        double share = sum > 0 ? left / sum : 0;
-
+        share = sum > 0 ? left / sum : 0;
         again = 0;
         for (size_t r = 0; r < p->n; r++) {
             double most = (double)p->cap[r] / (double)p->tile;
@@ -129,7 +134,7 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
      * a row share what they get together, the first ones a tile more: long runs of equal
      * shares are cheap to evaluate. */
     for (size_t r = 0, end; r < p->n; r = end) {
-        int64_t room = round_room(p, r, 0), total, run = 0, nth = 0;
+        int64_t total, run = 0, nth = 0;
 
         for (end = r; end < p->n; end++) { /* ranks without a share do not break a run */
             if (weight[end] > 0 && (weight[end] != weight[r] || p->cap[end] != p->cap[r]))
@@ -152,7 +157,8 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
 
             if (!(weight[i] > 0))
                 continue;
-            whole = whole < room ? whole : room;
+            if (whole * p->tile > p->cap[i])
+                whole = round_room(p, i, 0);
             tokens[i] = whole * p->tile;
             given += whole;
             nth++;
