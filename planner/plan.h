@@ -559,6 +559,10 @@ struct ring_lanes {
                       const double *send, const double *ms, double *now, double *fin);
     void (*look_up)(int32_t n, const double *table, int32_t stride, const int32_t *mine,
                     const int32_t *theirs, double *ms);
+    void (*classed)(int32_t n, const double *ready, const double *freed,
+                    const double *passed, const double *before, const double *send,
+                    const double *table, int32_t stride, const int32_t *mine,
+                    const int32_t *theirs, double *ready_next, double *fin);
 };
 const struct ring_lanes *ring_lanes_here(void);
 /* The same recurrence, fast, for inputs that ring_is_wide() says it is for. */
@@ -728,6 +732,8 @@ void sort_descending(const double *value, int32_t *order, size_t n);
  * those of out. */
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
+/* About what solve_search() will come to where nobody waits; to compare layouts by. */
+double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed);
 /* The best split found from one on, into it: of four allowed ranks with contiguous shares
  * under a causal mask. Others: gave_up. s->fin and s->busy are of another split. */
 struct score solve_from(const struct problem *p, struct scratch *s,

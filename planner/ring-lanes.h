@@ -38,6 +38,25 @@ LANES(any)(int32_t n, const double *restrict ready, const double *restrict freed
     }
 }
 
+/* The same, with look_up() of their blocks. */
+LANES_TARGET static void
+LANES(classed)(int32_t n, const double *restrict ready, const double *restrict freed,
+               const double *restrict passed, const double *restrict before,
+               const double *restrict send, const double *restrict table, int32_t stride,
+               const int32_t *restrict mine, const int32_t *restrict theirs,
+               double *restrict ready_next, double *restrict fin)
+{
+    for (int32_t i = 0; i < n; i++) {
+        double start = ready[i - 1] > ready[i] ? ready[i - 1] : ready[i];
+        double buffer = freed[i] > passed[i] ? freed[i] : passed[i];
+
+        start = (start > buffer ? start : buffer) + send[i];
+        ready_next[i] = start;
+        fin[i] = (start > before[i] ? start : before[i]) +
+                 table[mine[i] * stride + theirs[i]];
+    }
+}
+
 /* As equal and any, over links that differ by rank: alpha[i] + token[i] * what is sent.
  */
 LANES_TARGET static void
@@ -110,6 +129,6 @@ LANES_TARGET static void LANES(look_up)(int32_t n, const double *restrict table,
 
 static const struct ring_lanes LANES(lanes) = {
     LANES(equal), LANES(any),       LANES(equal_linked), LANES(link),
-    LANES(inner), LANES(inner_any), LANES(look_up)};
+    LANES(inner), LANES(inner_any), LANES(look_up), LANES(classed)};
 #undef LANES
 #undef LANES_TARGET

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
+#if defined __x86_64__ && defined __GNUC__
+#include <immintrin.h>
+#endif
 #include "planner/plan.h"
 
 /* The recurrence of ring.c, step by step for many ranks at a time: whole blocks, no
@@ -84,6 +87,11 @@ static void advance_from(const struct wide *w, int32_t i, int32_t j, int32_t n,
     const int32_t *cls = in->cls;
     double *ms = w->arrays->step_ms;
 
+    if (!in->ask && !in->into && (in->runs == 0 || in->runs * 8 > in->m)) {
+        w->lanes->classed(n, s.ready, s.freed, s.passed, s.before, in->send_ms + j, table,
+                          in->stride, cls + i, cls + j, s.ready_next, s.fin);
+        return;
+    }
     if (in->ask || in->runs == 0 || in->runs * 8 > in->m) {
         if (in->ask)
             for (int32_t x = 0; x < n; x++)
@@ -215,7 +223,6 @@ static void run_few(const struct wide *w)
 
 /* Up to eight ranks, all steps in the registers of one vector. */
 #if defined __x86_64__ && defined __GNUC__
-#include <immintrin.h>
 
 enum { EIGHT = 8 };
 

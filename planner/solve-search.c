@@ -103,6 +103,18 @@ static void average_speeds(const struct problem *p, struct scratch *s,
     }
 }
 
+/* How many splits the local search may evaluate, each in m^2 steps. It corrects for what
+ * busy times do not see (waiting, rings that got smaller); on random groups more than
+ * this gained less than 0.1 %. */
+static int budget_of(int64_t m)
+{
+    if (m <= SMALL_GROUP)
+        return 24;
+    if (m <= LARGE_GROUP)
+        return 16;
+    return m <= 256 ? 4 : 0;
+}
+
 /* Is a time out of reach of a small group whose blocks would take balanced_ms if they were
  * spread evenly at the speeds they have? Not even at its peak speeds it would be done
  * before bound_ms; what the search gains on the former is a small part of the way to the
@@ -137,11 +149,33 @@ static double peak_bound(const struct problem *p, const struct scratch *s,
     return n > 3 ? area / sum : 0;
 }
 
+double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed)
+{
+    int64_t *tokens = s->tokens[TOK_START];
+    double area = 0, sum = 0, most;
+    int rough;
+
+    first_speeds(p, s, allowed, s->speed);
+    weights_from_speed(p, s->speed, s->weight);
+    if (round_shares(p, s, s->weight, tokens))
+        return HUGE_MS;
+    most = eval_busy(p, s, tokens, &rough);
+    if (p->linear)
+        return most;
+    cost_areas(p, tokens, s->areas);
+    for (size_t r = 0; r < p->n; r++)
+        if (tokens[r] > 0) {
+            area += (double)s->areas[r];
+            sum += (double)s->areas[r] / s->busy[r];
+        }
+    return area / sum;
+}
+
 /* Repeats "speed = area / time in this very split, shares from speeds" until the split
  * stands still: equal finish times where waiting does not matter. Leaves the best split
  * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
  * first rounds show that limit_ms is out of reach: at the speeds they have, the whole
- * area would take these ranks 1 / MARGIN longer. *stale: s->busy is of another split. */
+ * area would take these ranks longer by a margin. *stale: s->busy is of another split. */
 static double equalise(const struct problem *p, struct scratch *s, const uint8_t *allowed,
                        double limit_ms, int64_t *out, int *stale)
 {
@@ -151,7 +185,8 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
 
     first_speeds(p, s, allowed, speed);
     for (int round = 0; round < 6; round++) {
-        double most, fewest = -1, area = 0, sum = 0, tile_ms = 0, all_ms;
+        double most, fewest = -1, area = 0, sum = 0, tile_ms = 0, all_ms, margin;
+        int64_t m = 0;
         int rough;
 
         all_ms = weights_from_speed(p, speed, s->weight);
@@ -174,6 +209,7 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
             else if (s->busy[r] > layer_ms(p, r, tokens[r]))
                 speed[r] =
                     (double)s->areas[r] / (s->busy[r] - layer_ms(p, r, tokens[r]));
+            m++;
             area += (double)s->areas[r];
             sum += speed[r];
             fewest = fewest < 0 || s->busy[r] < fewest ? s->busy[r] : fewest;
@@ -184,9 +220,11 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
             average_speeds(p, s, tokens, speed);
         if (bound_ms > 0 && out_of_reach(p, bound_ms, area / sum, limit_ms))
             return -2;
-        if (!rough && large && !p->linear && MARGIN * area >= limit_ms * sum)
+        /* Where no local search follows, the speeds are all that still changes. */
+        margin = budget_of(m) > 0 ? MARGIN : 0.99;
+        if (!rough && large && !p->linear && margin * area >= limit_ms * sum)
             return -2;
-        if (!rough && large && p->linear && round > 0 && MARGIN * all_ms >= limit_ms)
+        if (!rough && large && p->linear && round > 0 && margin * all_ms >= limit_ms)
             return -2;
         if (most - fewest <= tile_ms) /* no tile to move: rounding is what is left */
             break;
@@ -241,18 +279,6 @@ static double polish(const struct problem *p, struct scratch *s, const uint8_t *
         memcpy(out, tokens, p->n * sizeof *tokens);
     }
     return least;
-}
-
-/* How many splits the local search may evaluate, each in m^2 steps. It corrects for what
- * busy times do not see (waiting, rings that got smaller); on random groups more than
- * this gained less than 0.1 %. */
-static int budget_of(int64_t m)
-{
-    if (m <= SMALL_GROUP)
-        return 24;
-    if (m <= LARGE_GROUP)
-        return 16;
-    return m <= 256 ? 4 : 0;
 }
 
 struct search {

@@ -289,6 +289,8 @@ struct contest {
     struct answer answer;    /* tokens in TOK_PLAN */
     struct score even, drop; /* of the layout looked at last */
     struct score fastest_even, fastest_drop; /* of those before it */
+    hcp_layout known_layout; /* AUTO: none */
+    struct score known_even; /* of that layout */
     int timed;               /* plan_fin and plan_busy are those of the answer */
 };
 
@@ -421,6 +423,14 @@ static void enter_subset(struct contest *c)
         enter(c, score, s->tokens[TOK_CUR], 0, 0);
 }
 
+/* The even split of known_layout, whose score is known already, into TOK_OTHER. */
+static struct score known_even(struct contest *c)
+{
+    if (share_by_rule(c->p, c->s, RULE_EVEN, c->s->tokens[TOK_OTHER]))
+        return (struct score){1, 0, 0, 0};
+    return c->known_even;
+}
+
 static void enter_layout(struct contest *c, hcp_layout layout)
 {
     struct problem *p = c->p;
@@ -435,12 +445,14 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     s->full = 0;
     score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
     enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
-    c->even = strategy_even(p, s, limit_by(c, &c->fastest_even), s->tokens[TOK_OTHER]);
+    c->even = layout == c->known_layout
+                  ? known_even(c)
+                  : strategy_even(p, s, limit_by(c, &c->fastest_even), s->tokens[TOK_OTHER]);
     if (exact) { /* nothing in this layout is faster */
         c->drop = strategy_drop(p, s, drop_limit, s->tokens[TOK_DROP]);
         return;
     }
-    enter(c, c->even, s->tokens[TOK_OTHER], 0, 1);
+    enter(c, c->even, s->tokens[TOK_OTHER], 0, layout != c->known_layout);
     enter_rule(c, RULE_NOMINAL);
     enter_rule(c, RULE_PROPORTIONAL);
     enter_kind(c, HCP_MODEL_LUT);
@@ -478,22 +490,66 @@ static struct score faster(const struct problem *p, struct score a, struct score
     return score_less(b, a) ? b : a;
 }
 
+/* Ranks from which on it pays to look which layout is the most promising. */
+enum { MANY_RANKS = 65 };
+
+/* Layouts that promise most come first: the others then mostly show soon that they are
+ * slower. Of even splits the fastest does, and is evaluated here; it need not be in the
+ * same layout. */
+static void order_layouts(struct contest *c, hcp_layout *layouts, int n)
+{
+    struct problem *p = c->p;
+    struct scratch *s = c->s;
+    double estimate[3], even_ms[3];
+    int fastest = 0, rough;
+
+    for (int i = 0; i < n; i++) {
+        hcp_layout layout = layouts[i];
+        double ms, even = HUGE_MS;
+        int at = i;
+
+        problem_set_layout(p, layout);
+        memo_reset(&s->memo);
+        if (share_by_rule(p, s, RULE_EVEN, s->tokens[TOK_OTHER]) == 0)
+            even = eval_busy(p, s, s->tokens[TOK_OTHER], &rough);
+        memset(s->allowed, 1, p->n);
+        ms = solve_estimate(p, s, s->allowed);
+        for (; at > 0 && estimate[at - 1] > ms; at--) {
+            estimate[at] = estimate[at - 1];
+            even_ms[at] = even_ms[at - 1];
+            layouts[at] = layouts[at - 1];
+        }
+        estimate[at] = ms;
+        even_ms[at] = even;
+        layouts[at] = layout;
+    }
+    for (int i = 1; i < n; i++)
+        fastest = even_ms[i] < even_ms[fastest] ? i : fastest;
+    c->known_layout = layouts[fastest];
+    problem_set_layout(p, c->known_layout);
+    memo_reset(&s->memo);
+    c->known_even = strategy_even(p, s, HUGE_MS, s->tokens[TOK_OTHER]);
+}
+
 /* Tries the layouts in turn. The fastest split in a layout may need block times outside
  * the measured lengths; another layout's answer that does not is then worth more, and
  * what the first layout could do does not count. */
-static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
+static void enter_layouts(struct contest *c, hcp_layout *layouts, int n)
 {
     const struct problem *p = c->p;
     struct scratch *s = c->s;
     struct answer unknown = {.score = {1, 0, 0, 0}};
     struct score even = {1, 0, 0, 0}, drop = even;
     size_t bytes = p->n * sizeof *s->tokens[TOK_PLAN];
+    unsigned refused = 0;
 
+    if (n > 1 && p->n >= MANY_RANKS && !p->memory && p->sub_blocks == 1)
+        order_layouts(c, layouts, n);
     for (int i = 0; i < n; i++) {
         struct answer kept = c->answer;
 
         memcpy(s->tokens[TOK_KEPT], s->tokens[TOK_PLAN], kept.score.none ? 0 : bytes);
-        c->fastest_even = even;
+        c->fastest_even = c->known_layout ? c->known_even : even;
         c->fastest_drop = drop;
         enter_layout(c, layouts[i]);
         if (p->extrapolate || n == 1 || c->answer.score.none ||
@@ -507,6 +563,7 @@ static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
             unknown = c->answer;
             memcpy(s->tokens[TOK_UNKNOWN], s->tokens[TOK_PLAN], bytes);
         }
+        refused |= 1u << layouts[i];
         c->answer = kept;
         memcpy(s->tokens[TOK_PLAN], s->tokens[TOK_KEPT], kept.score.none ? 0 : bytes);
         c->timed = 0;
@@ -515,6 +572,14 @@ static void enter_layouts(struct contest *c, const hcp_layout *layouts, int n)
         c->answer = unknown;
         memcpy(s->tokens[TOK_PLAN], s->tokens[TOK_UNKNOWN],
                unknown.score.none ? 0 : bytes);
+    }
+    for (int i = 0; c->known_layout && refused >> c->known_layout & 1 && i < n; i++) {
+        /* Others had to be faster than an even split that does not count. */
+        if (refused >> layouts[i] & 1)
+            continue;
+        problem_set_layout(c->p, layouts[i]);
+        memo_reset(&s->memo);
+        even = faster(p, even, strategy_even(p, s, HUGE_MS, s->tokens[TOK_OTHER]));
     }
     c->answer.even = even;
     c->answer.drop = drop;
