@@ -344,6 +344,7 @@ struct scratch {
     int64_t *box;           /* [n] caps of splits that fit into memory */
     struct memory_forward *forward; /* of few ranks */
     int full; /* a search has met caps in bytes */
+    double estimate_ms; /* of the group searched last */
     double *fin, *busy;           /* [n] of the last evaluated split, by rank */
     double *plan_fin, *plan_busy; /* [n] of the split in TOK_PLAN */
     double *whole, *peak;         /* [n] throughput on the whole sequence, and at most */
@@ -734,6 +735,10 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
 /* About what solve_search() will come to where nobody waits; to compare layouts by. */
 double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed);
+/* Whether ranks with such an estimate, and any of them, can be taken not to get below a
+ * time. */
+int solve_hopeless(const struct problem *p, const struct scratch *s,
+                   const uint8_t *allowed, double estimate_ms, double limit_ms);
 /* The best split found from one on, into it: of four allowed ranks with contiguous shares
  * under a causal mask. Others: gave_up. s->fin and s->busy are of another split. */
 struct score solve_from(const struct problem *p, struct scratch *s,

@@ -139,7 +139,7 @@ static double peak_bound(const struct problem *p, const struct scratch *s,
     double area = (double)p->seq_len, sum = 0;
     int n = 0;
 
-    if (limit_ms >= HUGE_MS || p->n > LARGE_GROUP || p->sub_blocks > 1 || p->memory)
+    if (limit_ms >= HUGE_MS || p->sub_blocks > 1 || p->memory)
         return 0;
     for (size_t r = 0; r < p->n; r++) {
         n += allowed[r] != 0;
@@ -171,6 +171,14 @@ double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t 
     return area / sum;
 }
 
+int solve_hopeless(const struct problem *p, const struct scratch *s,
+                   const uint8_t *allowed, double estimate_ms, double limit_ms)
+{
+    double bound_ms = peak_bound(p, s, allowed, limit_ms);
+
+    return bound_ms > 0 && out_of_reach(p, bound_ms, estimate_ms, limit_ms);
+}
+
 /* Repeats "speed = area / time in this very split, shares from speeds" until the split
  * stands still: equal finish times where waiting does not matter. Leaves the best split
  * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
@@ -180,9 +188,10 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
                        double limit_ms, int64_t *out, int *stale)
 {
     int64_t *tokens = s->tokens[TOK_START];
-    double *speed = s->speed, least = -1, bound_ms = peak_bound(p, s, allowed, limit_ms);
+    double *speed = s->speed, least = -1, bound_ms;
     int large = count(p, allowed) > LARGE_GROUP;
 
+    bound_ms = large ? 0 : peak_bound(p, s, allowed, limit_ms);
     first_speeds(p, s, allowed, speed);
     for (int round = 0; round < 6; round++) {
         double most, fewest = -1, area = 0, sum = 0, tile_ms = 0, all_ms, margin;
@@ -218,7 +227,8 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
         }
         if (large && (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS))
             average_speeds(p, s, tokens, speed);
-        if (bound_ms > 0 && out_of_reach(p, bound_ms, area / sum, limit_ms))
+        s->estimate_ms = area / sum;
+        if (bound_ms > 0 && out_of_reach(p, bound_ms, s->estimate_ms, limit_ms))
             return -2;
         /* Where no local search follows, the speeds are all that still changes. */
         margin = budget_of(m) > 0 ? MARGIN : 0.99;

@@ -289,6 +289,7 @@ struct contest {
     struct answer answer;    /* tokens in TOK_PLAN */
     struct score even, drop; /* of the layout looked at last */
     struct score fastest_even, fastest_drop; /* of those before it */
+    double estimate_ms[HCP_LAYOUT_STRIPED + 1]; /* by layout; 0: not known */
     hcp_layout known_layout; /* AUTO: none */
     struct score known_even; /* of that layout */
     int timed;               /* plan_fin and plan_busy are those of the answer */
@@ -338,6 +339,7 @@ static void enter_rule(struct contest *c, enum rule rule)
 {
     int64_t *tokens = c->s->tokens[TOK_OTHER];
     int rough, differs = rule != RULE_NOMINAL;
+    double limit;
 
     for (size_t r = 1; r < c->p->n && !differs; r++)
         differs = c->p->ring->ranks[r].nominal != c->p->ring->ranks[0].nominal;
@@ -346,7 +348,8 @@ static void enter_rule(struct contest *c, enum rule rule)
     if (share_by_rule(c->p, c->s, rule, tokens))
         return;
     /* Busy time alone is a lower bound and much cheaper than the recurrence. */
-    if (eval_busy(c->p, c->s, tokens, &rough) >= limit_of(c) && !rough)
+    limit = limit_of(c) * (c->p->n > 8 ? 1 : 1 + 1e-9); /* but for another order of adding */
+    if (eval_busy(c->p, c->s, tokens, &rough) >= limit && !rough)
         return;
     enter_split(c, tokens, 0);
 }
@@ -444,6 +447,8 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     memset(s->allowed, 1, p->n);
     s->full = 0;
     score = solve(p, s, s->allowed, limit_of(c), s->tokens[TOK_CUR], &exact);
+    if (score.gave_up)
+        c->estimate_ms[layout] = s->estimate_ms;
     enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
     c->even = layout == c->known_layout
                   ? known_even(c)
@@ -458,7 +463,11 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter_kind(c, HCP_MODEL_LUT);
     enter_kind(c, HCP_MODEL_POLY);
     enter_whole(c);
-    c->drop = strategy_drop(p, s, drop_limit, s->tokens[TOK_DROP]);
+    memset(s->allowed, 1, p->n);
+    if (solve_hopeless(p, s, s->allowed, c->estimate_ms[layout], drop_limit))
+        c->drop = (struct score){1, 0, 0, 0};
+    else
+        c->drop = strategy_drop(p, s, drop_limit, s->tokens[TOK_DROP]);
     enter(c, c->drop, s->tokens[TOK_DROP], 0, 0);
     if (p->n == 4 && !c->drop.none && c->drop.ms <= limit_of(c)) {
         /* The rank left out may be worth a little. */
@@ -513,7 +522,7 @@ static void order_layouts(struct contest *c, hcp_layout *layouts, int n)
         if (share_by_rule(p, s, RULE_EVEN, s->tokens[TOK_OTHER]) == 0)
             even = eval_busy(p, s, s->tokens[TOK_OTHER], &rough);
         memset(s->allowed, 1, p->n);
-        ms = solve_estimate(p, s, s->allowed);
+        ms = c->estimate_ms[layout] = solve_estimate(p, s, s->allowed);
         for (; at > 0 && estimate[at - 1] > ms; at--) {
             estimate[at] = estimate[at - 1];
             even_ms[at] = even_ms[at - 1];
