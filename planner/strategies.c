@@ -192,6 +192,7 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, double li
 {
     struct score best = {1, 0, 0, 0}, score;
     int64_t *trial = s->tokens[TOK_OTHER];
+    double estimate = 0; /* of the last set that was given up: fewer ranks take longer */
     int exact;
 
     if (p->n < 2)
@@ -202,7 +203,10 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, double li
 
         if (hopeless(p, s, peak, limit_ms))
             break;
+        if (solve_hopeless(p, s, s->allowed, estimate, limit_ms))
+            continue;
         score = solve(p, s, s->allowed, limit_ms, trial, &exact);
+        estimate = score.gave_up ? s->estimate_ms : 0;
         if (!score.none && !score.gave_up && score.ms < limit_ms) {
             best = score;
             limit_ms = score.ms;
