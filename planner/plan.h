@@ -6,6 +6,7 @@
  *   api.c         hcp_plan_split and friends        answer.c  numbers beside a split
  *   strategies.c  the six strategies                round.c   shares -> whole tiles
  *   solve-search.c, solve-exact.c                   shares that finish first
+ *   reach.c       what cannot be faster
  *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
  *   few.c         ... of few ranks
@@ -735,14 +736,24 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
 /* About what solve_search() will come to where nobody waits; to compare layouts by. */
 double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed);
-/* Whether ranks with such an estimate, and any of them, can be taken not to get below a
- * time. */
-int solve_hopeless(const struct problem *p, const struct scratch *s,
-                   const uint8_t *allowed, double estimate_ms, double limit_ms);
 /* The best split found from one on, into it: of four allowed ranks with contiguous shares
  * under a causal mask. Others: gave_up. s->fin and s->busy are of another split. */
 struct score solve_from(const struct problem *p, struct scratch *s,
                         const uint8_t *allowed, int64_t *split);
+/* reach.c: what these ranks would need at their peak speeds, linear work left out; 0: they
+ * are not to be given up, or there is no limit. */
+double reach_bound(const struct problem *p, const struct scratch *s,
+                   const uint8_t *allowed, double limit_ms);
+/* Is a time out of reach of a group that would take estimate_ms if its blocks were spread
+ * evenly at the speeds they have? The search gains a small part of what is between that
+ * and the bound, where they are near each other; where fixed costs count for much, it can
+ * gain more by leaving ranks out. Stripes make many small calls, whose times jump. */
+int reach_beyond(const struct problem *p, double bound_ms, double estimate_ms,
+                 double limit_ms);
+/* The same for these ranks, of which some more may be left out; estimate_ms: of them, or of
+ * more ranks (0: not known). */
+int reach_hopeless(const struct problem *p, const struct scratch *s,
+                   const uint8_t *allowed, double estimate_ms, double limit_ms);
 /* solve-exact.c: the best tile split over all non-empty subsets of at most three
  * allowed ranks that beats start (whose split is in best already), else start.
  * *exact = 0 if it ran out of nodes. */

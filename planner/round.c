@@ -15,6 +15,9 @@ int64_t round_shortfall(const struct problem *p, const uint8_t *allowed)
 {
     int64_t tiles = 0, lost = INT64_MAX, missing;
 
+    for (size_t r = 0; r < p->n; r++)
+        if ((!allowed || allowed[r]) && p->cap[r] >= p->seq_len)
+            return 0;
     for (size_t r = 0; r < p->n; r++) {
         int64_t room, with;
 

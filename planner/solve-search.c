@@ -115,40 +115,6 @@ static int budget_of(int64_t m)
     return m <= 256 ? 4 : 0;
 }
 
-/* Is a time out of reach of a small group whose blocks would take balanced_ms if they were
- * spread evenly at the speeds they have? Not even at its peak speeds it would be done
- * before bound_ms; what the search gains on the former is a small part of the way to the
- * latter, where that is not long: where fixed costs count for much, leaving ranks out can
- * gain more. Stripes make many small calls, whose times jump with the shares. Of 70,000
- * random groups that met this, the whole search had got none below limit_ms. */
-static int out_of_reach(const struct problem *p, double bound_ms, double balanced_ms,
-                        double limit_ms)
-{
-    int striped = p->causal && p->layout == HCP_LAYOUT_STRIPED;
-    double part = striped ? 0.25 : 0.75;
-
-    return balanced_ms >= limit_ms && bound_ms >= (striped ? 0.5 : 0.7) * balanced_ms &&
-           bound_ms + part * (balanced_ms - bound_ms) >= limit_ms;
-}
-
-/* What these ranks would need at their peak speeds, beside linear work; 0: not to be given
- * up (few ranks are solved exactly) or not known. */
-static double peak_bound(const struct problem *p, const struct scratch *s,
-                         const uint8_t *allowed, double limit_ms)
-{
-    double area = (double)p->seq_len, sum = 0;
-    int n = 0;
-
-    if (limit_ms >= HUGE_MS || p->sub_blocks > 1 || p->memory)
-        return 0;
-    for (size_t r = 0; r < p->n; r++) {
-        n += allowed[r] != 0;
-        sum += allowed[r] ? s->peak[r] : 0;
-    }
-    area = p->causal ? area * (area + 1) / 2 : area * area;
-    return n > 3 ? area / sum : 0;
-}
-
 double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed)
 {
     int64_t *tokens = s->tokens[TOK_START];
@@ -171,14 +137,6 @@ double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t 
     return area / sum;
 }
 
-int solve_hopeless(const struct problem *p, const struct scratch *s,
-                   const uint8_t *allowed, double estimate_ms, double limit_ms)
-{
-    double bound_ms = peak_bound(p, s, allowed, limit_ms);
-
-    return bound_ms > 0 && out_of_reach(p, bound_ms, estimate_ms, limit_ms);
-}
-
 /* Repeats "speed = area / time in this very split, shares from speeds" until the split
  * stands still: equal finish times where waiting does not matter. Leaves the best split
  * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
@@ -191,7 +149,7 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
     double *speed = s->speed, least = -1, bound_ms;
     int large = count(p, allowed) > LARGE_GROUP;
 
-    bound_ms = large ? 0 : peak_bound(p, s, allowed, limit_ms);
+    bound_ms = large ? 0 : reach_bound(p, s, allowed, limit_ms);
     first_speeds(p, s, allowed, speed);
     for (int round = 0; round < 6; round++) {
         double most, fewest = -1, area = 0, sum = 0, tile_ms = 0, all_ms, margin;
@@ -228,7 +186,7 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
         if (large && (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS))
             average_speeds(p, s, tokens, speed);
         s->estimate_ms = area / sum;
-        if (bound_ms > 0 && out_of_reach(p, bound_ms, s->estimate_ms, limit_ms))
+        if (reach_beyond(p, bound_ms, s->estimate_ms, limit_ms))
             return -2;
         /* Where no local search follows, the speeds are all that still changes. */
         margin = budget_of(m) > 0 ? MARGIN : 0.99;

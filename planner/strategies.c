@@ -203,7 +203,7 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, double li
 
         if (hopeless(p, s, peak, limit_ms))
             break;
-        if (solve_hopeless(p, s, s->allowed, estimate, limit_ms))
+        if (reach_hopeless(p, s, s->allowed, estimate, limit_ms))
             continue;
         score = solve(p, s, s->allowed, limit_ms, trial, &exact);
         estimate = score.gave_up ? s->estimate_ms : 0;
@@ -468,7 +468,7 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter_kind(c, HCP_MODEL_POLY);
     enter_whole(c);
     memset(s->allowed, 1, p->n);
-    if (solve_hopeless(p, s, s->allowed, c->estimate_ms[layout], drop_limit))
+    if (reach_hopeless(p, s, s->allowed, c->estimate_ms[layout], drop_limit))
         c->drop = (struct score){1, 0, 0, 0};
     else
         c->drop = strategy_drop(p, s, drop_limit, s->tokens[TOK_DROP]);

@@ -15,7 +15,7 @@ trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
 
 sources="$top_srcdir/tests/plan-fingerprint.c $top_srcdir/tests/plan-fixture.c"
-for f in models bind api answer strategies round sort solve-search solve-exact eval few \
+for f in models bind api answer strategies round sort solve-search solve-exact reach eval few \
     eval-pieces order links ring rings ring-wide ring-pieces cost layer-cost memory \
     memory-room memory-forward scratch names json plan-write plan-read plan-check late \
     ring-late joint joint-ring joint-search joint-memory joint-answer; do

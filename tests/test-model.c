@@ -4,7 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "fit/model-internal.h"
+#include "fit/model-rows.h"
 #include "tests/model-check.h"
 
 enum { MAX_ARRAYS = 12, MAX_VALUES = 4096 };
@@ -512,6 +512,51 @@ static void test_random_damage(void **state)
     assert_true(kept > 0 && gone > kept / 10);
 }
 
+/* Rows and keys looked up apart give the bits of the calls, also with another model's keys
+ * where these are the same; sources come without times. */
+static void test_rows(void **state)
+{
+    static struct arrays s;
+    (void)state;
+    for (int waves = 0; waves < 2; waves++) {
+        table(&s, 128, 64, waves ? 66 : 0, 0.62, waves ? 0.95 : 0, 10, 10, 10, 128);
+        hcp_model *m = create(&s), *same = create(&s);
+        assert_true(hcp_model_has_rows(m));
+        assert_true(hcp_model_same_keys(m, same));
+        m->finish[0][0] = 0.25;
+        m->finish[0][1] = 1e-6;
+        m->finish[1][0] = 0.125;
+        m->finish[1][1] = 3e-6;
+        uint64_t x = 1;
+        for (int i = 0; i < 20000; i++) {
+            x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            int64_t q = 1 + (int64_t)(x >> 40) % (i % 2 ? 300 : 100000);
+            int64_t kv = 1 + (int64_t)(x >> 20 & 0xfffff) % (i % 3 ? 100000 : 300);
+            struct hcp_model_row_at row = hcp_model_row_at(m, q, 1);
+            struct hcp_model_keys_at keys = hcp_model_keys_at(same, kv);
+            double ms;
+            hcp_model_calls_ms(m, q, 1, &kv, 1, &ms);
+            assert_true(hcp_model_call_at(&row, &keys) == ms);
+            row = hcp_model_row_at(m, q, 0);
+            assert_true(hcp_model_call_at(&row, &keys) ==
+                        hcp_model_block_ms(m, 0, q, kv, NULL));
+            row = hcp_model_row_of_none();
+            assert_true(hcp_model_call_at(&row, &keys) == 0);
+            assert_true(hcp_model_own_ms(m, q, 1) ==
+                        hcp_model_block_ms(m, 1, q, q, NULL) +
+                            hcp_model_finish_ms(m, 0, q));
+            for (int causal = 0; causal < 2; causal++) {
+                assert_int_equal(hcp_model_block_source(m, causal, q, kv),
+                                 source(m, causal, q, kv));
+            }
+        }
+        same->kv.tile[1]++;
+        assert_false(hcp_model_same_keys(m, same));
+        hcp_model_free(m);
+        hcp_model_free(same);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -528,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_error_bars),
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }
