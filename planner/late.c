@@ -233,7 +233,7 @@ static void try_fewer(struct late_search *q)
     int exact;
 
     if (p->n > ALL_SLOTS) {
-        if (!strategy_drop(p, q->s, tokens).none)
+        if (!strategy_drop(p, q->s, HUGE_MS, tokens).none)
             improve(q, tokens, 0);
         return;
     }
