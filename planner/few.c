@@ -4,8 +4,8 @@
 
 /* Splits of few ranks, evaluated without the memo. Ranks of one model and share are one
  * class; what a class says of its model's table is looked up once, and kept for a while:
- * other splits give ranks as many tokens, too. The times of all pairs of classes are then a
- * few multiplications each. What comes out, and in which order it is added, is what
+ * other splits give ranks as many tokens, too. The times of all pairs of classes are then
+ * a few multiplications each. What comes out, and in which order it is added, is what
  * sum_blocks() in eval.c does. */
 
 void few_bind(struct hcp_ring *ring)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/plan.h"
 
-/* What is not searched any further. Nothing here is proved: peak speeds are probed, and how
- * far a search gets below where it begins has been looked at, not derived. Of 60,000
+/* What is not searched any further. Nothing here is proved: peak speeds are probed, and
+ * how far a search gets below where it begins has been looked at, not derived. Of 60,000
  * random problems of up to 16 ranks (tables with kinks and regressions, short and long
  * sequences, links, buffers, caps and linear work of all kinds), none is planned any
  * differently without it. */

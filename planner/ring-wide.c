@@ -228,8 +228,8 @@ enum { EIGHT = 8 };
 
 static int is_eight(const struct ring_input *in)
 {
-    return in->m > EIGHT / 2 && in->m <= EIGHT && !in->ask && !in->into && in->buffers <= 3 &&
-           __builtin_cpu_supports("avx512f");
+    return in->m > EIGHT / 2 && in->m <= EIGHT && !in->ask && !in->into &&
+           in->buffers <= 3 && __builtin_cpu_supports("avx512f");
 }
 
 /* blocks: of step k and rank i at k EIGHT + i; send: of rank j at j and m + j. The lanes
@@ -257,8 +257,7 @@ __attribute__((target("avx512f"))) static void steps_of_eight(const struct wide 
         inside = 0xff;
     }
     for (int32_t k = 1; k < m; k++) {
-        __m512d start =
-            _mm512_max_pd(_mm512_permutexvar_pd(behind, ready), ready);
+        __m512d start = _mm512_max_pd(_mm512_permutexvar_pd(behind, ready), ready);
 
         ready2 = ready1;
         ready1 = ready;
@@ -275,7 +274,8 @@ __attribute__((target("avx512f"))) static void steps_of_eight(const struct wide 
             start = _mm512_max_pd(start, buffer);
         }
         ready = _mm512_add_pd(start, _mm512_loadu_pd(send + (m - k)));
-        fin = _mm512_add_pd(_mm512_max_pd(ready, fin), _mm512_loadu_pd(blocks + k * EIGHT));
+        fin = _mm512_add_pd(_mm512_max_pd(ready, fin),
+                            _mm512_loadu_pd(blocks + k * EIGHT));
         _mm512_storeu_pd(end + k * EIGHT, fin);
     }
     for (int32_t k = 1; w->falling && k < m; k++)

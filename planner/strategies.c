@@ -352,7 +352,8 @@ static void enter_rule(struct contest *c, enum rule rule)
     if (share_by_rule(c->p, c->s, rule, tokens))
         return;
     /* Busy time alone is a lower bound and much cheaper than the recurrence. */
-    limit = limit_of(c) * (c->p->n > 8 ? 1 : 1 + 1e-9); /* but for another order of adding */
+    /* (In few ranks' splits another order of adding can tell two of them apart.) */
+    limit = limit_of(c) * (c->p->n > 8 ? 1 : 1 + 1e-9);
     if (eval_busy(c->p, c->s, tokens, &rough) >= limit && !rough)
         return;
     enter_split(c, tokens, 0);
@@ -456,7 +457,8 @@ static void enter_layout(struct contest *c, hcp_layout layout)
     enter(c, score, s->tokens[TOK_CUR], exact, p->n > 3); /* exact: no times left */
     c->even = layout == c->known_layout
                   ? known_even(c)
-                  : strategy_even(p, s, limit_by(c, &c->fastest_even), s->tokens[TOK_OTHER]);
+                  : strategy_even(p, s, limit_by(c, &c->fastest_even),
+                                  s->tokens[TOK_OTHER]);
     if (exact) { /* nothing in this layout is faster */
         c->drop = strategy_drop(p, s, drop_limit, s->tokens[TOK_DROP]);
         return;
