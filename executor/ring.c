@@ -55,13 +55,13 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
         rc = ring_schedule_make(plan, config->rank, config->sub_blocks, &r->schedule,
                                 err);
     }
-    ring_size = r->schedule.inner > 0 ? r->schedule.inner : r->schedule.m;
+    ring_size = plan->inner_ranks > 0 ? plan->inner_ranks : r->schedule.m;
     if (rc == HCP_OK && config->buffers == 1 && ring_size > 2)
         rc = hcp_fail(err, HCP_USAGE,
                       "one buffer cannot pass blocks on in a ring of %d ranks; use "
                       "--buffers 2 or more",
                       (int)ring_size);
-    if (rc == HCP_OK && r->schedule.inner > 0 && (config->barrier || config->layer))
+    if (rc == HCP_OK && plan->inner_ranks > 0 && (config->barrier || config->layer))
         rc = hcp_fail(err, HCP_USAGE,
                       "rings of rings are run without a barrier and without the rest of a "
                       "layer; leave --barrier and --model out");

@@ -54,6 +54,7 @@ levels() {
     done
     levels 4 4 causal zigzag 100,80,60,40,120,90,70,40 --buffers 2
     levels 4 4 causal zigzag 100,80,60,40,120,90,70,40 --buffers 3
+    levels 3 2 causal striped 64,0,40,80,0,100 --buffers 1
     levels 4 3 causal striped 64,0,40,80,100,0,90,30
     ring 8 --plan rings.json --buffers 1 >out 2>&1 && false
     grep -q 'one buffer cannot pass blocks on in a ring of 3 ranks' out
