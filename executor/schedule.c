@@ -208,7 +208,8 @@ static int find_levels(struct maker *k, struct hcp_err *err)
     if (w <= 0)
         return HCP_OK;
     if (k->sub_blocks > 1)
-        return no_levels(err, "blocks in pieces");
+        return hcp_fail(err, HCP_USAGE,
+                        "rings of rings have whole blocks; leave --sub-blocks out");
     if (plan->late_kv || plan->joint)
         return no_levels(err, "KV that travels late or without its queries");
     if (node < 1 || w < 2 || s->m <= w || s->m % w != 0)

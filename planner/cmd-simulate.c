@@ -388,6 +388,11 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
                       "%s has late KV, which is for whole blocks without a barrier; leave "
                       "--sub-blocks and --barrier out",
                       args->file);
+    if (plan.inner_ranks > 0 && (plan.sub_blocks > 1 || plan.barrier))
+        rc = hcp_fail(err, HCP_USAGE,
+                      "%s is for rings of rings, which have whole blocks and no barrier; "
+                      "leave --sub-blocks and --barrier out",
+                      args->file);
     if (rc == HCP_OK)
         rc = session_open_plan(&args->plan, &plan, s, err);
     if (rc) {

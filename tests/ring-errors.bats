@@ -104,7 +104,7 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
         --layout zigzag "${shape[@]}" --extrapolate --node-ranks 2 --node-gbps 0.001 \
         --double-ring --json >rings.json
     grep -q '"inner_ranks":2' rings.json
-    refuse 2 "rank 0 (*): rings of rings have whole blocks, *: this has blocks in pieces" \
+    refuse 2 "rank 0 (*): rings of rings have whole blocks; leave --sub-blocks out" \
         mpirun -np 4 hcp-ring --plan rings.json --sub-blocks 2
     refuse 2 "rank 0 (*): rings of rings are run without a barrier and without the rest of a layer" \
         mpirun -np 4 hcp-ring --plan rings.json --barrier
