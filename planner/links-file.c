@@ -316,7 +316,8 @@ static int read_links(struct reading *r, const struct plan_args *args,
                       const hcp_rank *ranks, int64_t seq_len, int32_t pieces,
                       const char *provider, struct hcp_err *err)
 {
-    struct measured m = {.by = {args->links, args->links_hosts, args->channels},
+    struct measured m = {.by = {args->links, args->links_hosts,
+                                plan_link_channels(args, args->links)},
                          .host_of = host_of,
                          .shape = shape,
                          .provider = provider};

@@ -109,8 +109,7 @@ static const struct argp_option ring_options[] = {
     {"mlp", OPT_MLP, "KIND", 0, "gated or plain (gated)", 2},
     {"memory", OPT_MEMORY, "LIST", 0,
      "Memory of the ranks that the plan must keep within, as 80G,24G: for all, by rank, "
-     "or "
-     "RANK=...",
+     "or RANK=...",
      2},
     {"weights", OPT_WEIGHTS, "LIST", 0,
      "Of that, held whatever the tokens (0, or the products of --model)", 2},
@@ -258,6 +257,11 @@ static int set_layer_option(int key, const char *arg, struct layer_args *layer,
     }
 }
 
+int32_t plan_link_channels(const struct plan_args *args, const char *transport)
+{
+    return strcmp(transport, "nccl") == 0 ? args->channels : 0;
+}
+
 /* What options ask for that cannot be had together, and in their words why. The library
  * refuses it, too, by the names of its members. */
 static const char *refused(const struct plan_args *args)
@@ -378,8 +382,11 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_CHANNELS:
         if (strcmp(arg, "auto") != 0 &&
-            hcp_parse_int(arg, "--channels", 1, 1024, &channels, NULL))
-            argp_error(state, "--channels '%s' is neither auto nor a number up to 1024",
+            (hcp_parse_int(arg, "--channels", 1, 32, &channels, NULL) ||
+             (channels & (channels - 1)) != 0))
+            argp_error(state,
+                       "--channels '%s' is neither auto nor a power of two up to 32, as "
+                       "hcp-profile link measures them",
                        arg);
         args->channels = (int32_t)channels;
         args->given |= PLAN_GIVEN_CHANNELS;

@@ -77,6 +77,8 @@ int plan_parse_bytes(const char *text, int64_t most, int64_t *out, struct hcp_er
 double plan_before_ms(const hcp_plan_rank *rank);
 double plan_after_ms(const hcp_plan_rank *rank);
 int plan_has_linear(const hcp_plan *plan);
+/* Channels with which the times of a transport's links were measured: NCCL alone has any. */
+int32_t plan_link_channels(const struct plan_args *args, const char *transport);
 /* Whether memory was part of the question. */
 int plan_has_memory(const hcp_plan *plan);
 

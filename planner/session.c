@@ -221,7 +221,8 @@ static int slowest_link(hcp_db *db, const struct plan_args *args, const struct p
 {
     for (size_t r = 0; p->n > 1 && r < p->n; r++) {
         const hcp_rank *a = &p->ranks[r], *b = &p->ranks[(r + p->step) % p->n];
-        const struct hcp_link_by by = {args->link, hosts_of(p, r), args->channels};
+        const struct hcp_link_by by = {args->link, hosts_of(p, r),
+                                       plan_link_channels(args, args->link)};
         struct hcp_link_fit fit;
         double us;
 

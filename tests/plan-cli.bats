@@ -617,9 +617,14 @@ less_equal() { # A B SLACK
         [ "$status" -eq 2 ]
         [[ "$output" == *"--channels says which times --link nccl or --links nccl takes; give one of them"* ]]
     done
-    run "${plan[@]}" --link nccl --channels 0
-    [ "$status" -eq 2 ]
-    [[ "$output" == *"--channels '0' is neither auto nor a number up to 1024"* ]]
+    for wrong in 0 3 64 few; do
+        run "${plan[@]}" --link nccl --channels $wrong
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--channels '$wrong' is neither auto nor a power of two up to 32"* ]]
+    done
+    # Those are NCCL's: of another transport's times there is one kind.
+    run "${plan[@]}" --link mpi --links nccl --channels 1
+    [[ "$output" == *"by mpi was never measured"*"--transport mpi'"* ]]
 }
 
 @test "--link and --links: within a host and between hosts are not one link" {
@@ -1012,6 +1017,12 @@ makespan() { # ARGS OF SPLIT
     run $ask --double-ring
     [ "$status" -eq 2 ]
     [[ "$output" == *"need --node-ranks"* ]]
+    for with in '--sub-blocks 2' --barrier; do
+        # shellcheck disable=SC2086 # an option and its value
+        run hcp-plan simulate --plan two.json $with
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"two.json is for rings of rings, which have whole blocks and no barrier; leave --sub-blocks and --barrier out"* ]]
+    done
     run $ask --node-ranks 4 --reorder
     [ "$status" -eq 2 ]
     run $ask --node-ranks 4 --node-gbps -1
