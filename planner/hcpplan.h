@@ -438,8 +438,9 @@ HCP_API size_t hcp_segments_max(size_t n_ranks, hcp_layout layout, int32_t strip
 /* The decision. Tokens add up to seq_len; every share is a multiple of the tile except
  * one; no cap is exceeded; segments cover every position once. Ranks may get no
  * tokens. One to three ranks that send whole blocks (sub_blocks 1): exact over all tile
- * splits and rank subsets; four, contiguous under a causal mask: within 1 % of the best of
- * these (where a few thousand parts of them are enough to tell). Allocates nothing, takes no lock.
+ * splits and rank subsets; four, contiguous under a causal mask: within 1 % of the best
+ * of these (where a few thousand parts of them are enough to tell). Allocates nothing,
+ * takes no lock.
  * HCP_STATUS_OUTSIDE: the plan needs block times outside the measured lengths; text
  * names them. HCP_STATUS_INFEASIBLE: text says by how many tokens the caps fall short. */
 HCP_API hcp_status hcp_plan_split(const hcp_ring *ring, const hcp_question *question,

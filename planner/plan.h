@@ -696,8 +696,8 @@ void rings_given(struct problem *p, struct scratch *s, const hcp_question *quest
 void order_set(struct problem *p, struct scratch *s, const hcp_ring *ring,
                const int32_t *order);
 /* strategy_decide, and late_decide where the question asks for it, in the order, or over
- * the orders, that it says. Sets given_order_ms and any_order_ms. exhaustive: -1 as many orders as are few, 0 never, 1
- * always. */
+ * the orders, that it says. Sets given_order_ms and any_order_ms. exhaustive: -1 as many
+ * orders as are few, 0 never, 1 always. */
 hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out);

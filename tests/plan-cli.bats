@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # hcp-plan split, compare, predict, simulate on the recorded H200 profile.
 
+bats_require_minimum_version 1.5.0
+
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
     hcp-profile import --db h.db nvidia-h200-fa2
@@ -146,7 +148,7 @@ less_equal() { # A B SLACK
         --linear-us "$us" --json >given.json
     less_equal "$(field makespan_ms l.json)" "$(field makespan_ms given.json)" 1e-9
     less_equal "$(field makespan_ms given.json)" "$(field makespan_ms l.json)" 1e-9
-    ! grep -q linear_error given.json
+    run ! grep -q linear_error given.json
     hi() { sed 's/.*"interval_ms":\[[0-9.]*,\([0-9.]*\).*/\1/' "$1"; }
     less_equal "$(hi given.json)" "$(hi l.json)" -0.005
     run hcp-plan split --db l.db --ranks "$R" --seq-len 16K --mask causal --layout zigzag \
@@ -457,7 +459,7 @@ less_equal() { # A B SLACK
 @test "--joint: queries and KV split apart" {
     hcp-plan split --ranks "$R" --seq-len 64K --link-gbps 4 --sub-blocks 4 --json >tied.json
     hcp-plan split --ranks "$R" --seq-len 64K --link-gbps 4 --sub-blocks 4 --joint --json >joint.json
-    ! grep -q 'joint\|kv_segments\|tied' tied.json
+    run ! grep -q 'joint\|kv_segments\|tied' tied.json
     grep -q '"joint":true,"tied_ms":[0-9.]*,"gain_over_tied":1\.' joint.json
     [ "$(field tied_ms joint.json)" = "$(field makespan_ms tied.json)" ]
     less_equal "$(field makespan_ms joint.json)" "$(field makespan_ms tied.json)"
@@ -773,7 +775,7 @@ less_equal() { # A B SLACK
     $ask --links net --json >given.json
     $ask --links net --fix-order --json >fixed.json
     $ask --links net --reorder --json >free.json
-    ! grep -q 'given_rank\|given_order_ms' plain.json
+    run ! grep -q 'given_rank\|given_order_ms' plain.json
     # A slow network costs; the caller's order is kept unless asked, and the gain is said.
     less_equal "$(field makespan_ms plain.json)" "$(field makespan_ms given.json)" -0.001
     [ "$(field given_order_ms fixed.json)" = "$(field given_order_ms free.json)" ]
@@ -805,7 +807,7 @@ less_equal() { # A B SLACK
         --link-gbps 150 --link-alpha-us 10 --linear-us 0.02:0,0.8:0,0.02:0,0.02:0"
     $ask --json >turn.json
     $ask --late-kv --json >late.json
-    ! grep -q 'late_kv\|late_slots\|in_turn_ms' turn.json
+    run ! grep -q 'late_kv\|late_slots\|in_turn_ms' turn.json
     [ "$(field makespan_ms turn.json)" = "$(field in_turn_ms late.json)" ]
     less_equal "$(field makespan_ms late.json)" "$(field in_turn_ms late.json)" -0.1
     less_equal "$(field late_bound_ms late.json)" "$(field makespan_ms late.json)" 1e-12
@@ -979,7 +981,7 @@ makespan() { # ARGS OF SPLIT
         grep -q "\"link_gbps\":$(grep -o '"link_gbps":[0-9.]*,"models' one.json | tr -dc '0-9.')" two.json
     [ "$(grep -o '"makespan_ms":[0-9.]*' one.json)" = "$(grep -o '"makespan_ms":[0-9.]*' two.json)" ]
     grep -q '"given_rank":2' pairs.json
-    ! grep -q '"link_slowdown":[1-9]' two.json
+    run ! grep -q '"link_slowdown":[1-9]' two.json
     # What computing and a transfer cost each other, once it is measured.
     echo '{"kind":"interference","device":"nvidia-h200","limit":"mps:100","provider":"flash","mask":"full","q_len":4096,"kv_len":8192,"peer_device":"nvidia-h200","peer_limit":"mps:100","transport":"nccl","bytes":33554432,"alone_ms":2,"beside_ms":2.5,"transfer_alone_ms":3,"transfer_beside_ms":3.5,"wait_ms":0.02,"samples":30,"sm_seen":132,"sm_count":132,"host":"left","run_uid":"11111111-2222-3333-4444-555555555555"}' >beside.jsonl
     hcp-profile import --db l.db beside.jsonl
@@ -996,7 +998,7 @@ makespan() { # ARGS OF SPLIT
     $ask --node-ranks 4 --node-gbps 6 --json >one.json
     $ask --node-ranks 4 --node-gbps 6 --double-ring --json >two.json
     grep -q '"rings":"one","inner_ranks":0}' one.json
-    ! grep -q 'two_level' one.json
+    run ! grep -q 'two_level' one.json
     grep -q '"node_ranks":4,"node_alpha_us":0,"node_gbps":6,"node_shared_gbps":null,"rings":"best","inner_ranks":4,' two.json
     [ "$(field one_ring_ms two.json)" = "$(field makespan_ms one.json)" ]
     [ "$(field two_level_ms two.json)" = "$(field makespan_ms two.json)" ]

@@ -375,8 +375,6 @@ static void zigzag_plan(void **state)
     fixture_free(models);
 }
 
-/* Linear work that fits attention does not change shares under the full mask; work that
- * does not shifts them; no work is no key and no difference. */
 /* Linear work errs as it says: its part of the critical rank's time by its own error, the
  * rest as without one; nothing else of a plan changes. */
 static void error_bar(void **state)
@@ -438,6 +436,8 @@ static void error_bar(void **state)
     }
 }
 
+/* Linear work that fits attention does not change shares under the full mask; work that
+ * does not shifts them; no work is no key and no difference. */
 static void json(void **state)
 {
     hcp_models *models = fixture_models(pure + 2, 1);
