@@ -270,7 +270,8 @@ int ring_follow(ring *r, int32_t from, int32_t to, struct hcp_err *err)
                     not_waiting(r);
                     told = 0;
                 }
-                if (r->transport && hcp_transport_check(r->transport, err))
+                if ((r->transport && hcp_transport_check(r->transport, err)) ||
+                    (r->outer && hcp_transport_check(r->outer, err)))
                     return HCP_FAILED;
                 nanosleep(&nap, NULL);
             }
