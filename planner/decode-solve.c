@@ -100,81 +100,79 @@ static int64_t tiles_in(const struct decode *d, size_t r, double ms, int strictl
     return lo;
 }
 
+/* Ranks with the same model are asked once: what was said last of each, by model id. */
+struct lately {
+    double *room, *cap; /* tiles in time, under which cap; cap -1: not asked */
+    double *ms, *tokens;
+};
+
+static struct lately lately_of(const struct decode *d)
+{
+    double *base = d->s->ring.outer; /* has RINGS_ROWS >= 8 doubles a rank; ids are 2 n */
+
+    return (struct lately){base, base + 2 * d->n, base + 4 * d->n, base + 6 * d->n};
+}
+
+static void forget(const struct decode *d, double *keys)
+{
+    for (int32_t id = 0; id < d->ring->n_ids; id++)
+        keys[id] = -1;
+}
+
+static double room_of(const struct decode *d, size_t r, int64_t cap, double ms,
+                      int strictly)
+{
+    int64_t most = cap / d->tile, tiles;
+
+    if (cap <= 0)
+        return 0;
+    most = most < d->tiles ? most : d->tiles;
+    tiles = tiles_in(d, r, ms, strictly, 0, most);
+    return d->rest > 0 && tiles * d->tile + d->rest <= cap &&
+                   in_time(d, r, tiles * d->tile + d->rest, ms, strictly)
+               ? (double)tiles + 0.5
+               : (double)tiles;
+}
+
 /* What each rank can do in time. s->value: its tiles, and a half more where it can hold
  * the rest beside them; a rank with less than half cannot take part. */
 static void capacities(const struct decode *d, const int64_t *cap, double ms,
                        int strictly)
 {
-    double *room = d->s->value;
+    struct lately last = lately_of(d);
 
+    forget(d, last.cap);
     for (size_t r = 0; r < d->n; r++) {
-        const struct bound_rank *b = &d->ring->ranks[r];
-        int64_t most = cap[r] / d->tile, tiles;
+        int32_t id = d->ring->ranks[r].id[d->kind];
+        int64_t own = cap[r] > 0 ? cap[r] : 0;
 
-        if (r > 0 && b->model[d->kind] == b[-1].model[d->kind] && cap[r] == cap[r - 1]) {
-            room[r] = room[r - 1];
-            continue;
+        if (last.cap[id] != (double)own) {
+            last.cap[id] = (double)own;
+            last.room[id] = room_of(d, r, own, ms, strictly);
         }
-        if (cap[r] <= 0) {
-            room[r] = 0;
-            continue;
-        }
-        most = most < d->tiles ? most : d->tiles;
-        tiles = tiles_in(d, r, ms, strictly, 0, most);
-        room[r] = (double)tiles;
-        if (d->rest > 0 && tiles * d->tile + d->rest <= cap[r] &&
-            in_time(d, r, tiles * d->tile + d->rest, ms, strictly))
-            room[r] += 0.5;
+        d->s->value[r] = last.room[id];
     }
 }
 
-/* Whether the m ranks with most room hold the sequence, each at least a tile or the rest;
- * then their shares into tokens. The rest goes to a rank that has room for it beside its
- * tiles: there is no better set of m, for one with less room that has loses a tile too.
- */
-static int share_out(const struct decode *d, size_t m, int64_t *tokens)
+/* Ranks by room, most first; all of them in their own order where none is left out. */
+static void line_up(const struct decode *d, size_t m)
 {
-    const double *room = d->s->value;
-    int32_t *order = d->s->order;
-    int64_t sum = 0, over, least;
-    size_t holder = d->n;
-
     for (size_t r = 0; r < d->n; r++)
-        order[r] = (int32_t)r;
-    sort_descending(room, order, d->n);
-    if (m < 1 || room[order[m - 1]] < 0.5)
-        return 0;
-    for (size_t i = 0; i < m; i++) {
-        int64_t tiles = (int64_t)room[order[i]];
+        d->s->order[r] = (int32_t)r;
+    if (m < d->n)
+        sort_descending(d->s->value, d->s->order, d->n);
+}
 
-        if (tiles == 0 && i + 1 < m)
-            return 0; /* only one rank can live on the rest */
-        sum += tiles;
-        if (d->rest > 0 && room[order[i]] - (double)tiles > 0.25)
-            holder = i; /* the last such: one without tiles needs it */
-    }
-    if (d->rest > 0 && holder == d->n) { /* someone gives a tile for it */
-        holder = m - 1;
-        sum--;
-    }
-    least = (int64_t)m - (d->rest > 0);
-    if (sum < d->tiles || d->tiles < least)
-        return 0;
-    memset(tokens, 0, d->n * sizeof *tokens);
-    over = sum - d->tiles;
-    for (size_t i = 0; i < m; i++) {
-        int64_t tiles = (int64_t)room[order[i]];
-
-        tokens[order[i]] = tiles;
-        if (i == holder && d->rest > 0 && room[order[i]] - (double)tiles < 0.25)
-            tokens[order[i]]--;
-    }
-    /* What is too much comes off all of them evenly. */
+/* Takes what is too much off m ranks evenly; the holder of the rest (n: there is none)
+ * may be left without tiles. */
+static void take_off(const struct decode *d, size_t m, size_t holder, int64_t over,
+                     int64_t *tiles)
+{
     while (over > 0) {
         int64_t each = over / (int64_t)m > 1 ? over / (int64_t)m : 1;
 
         for (size_t i = m; i-- > 0 && over > 0;) {
-            int64_t *at = &tokens[order[i]], keep = i != holder || d->rest == 0;
+            int64_t *at = &tiles[d->s->order[i]], keep = i != holder;
             int64_t take = *at - keep < each ? *at - keep : each;
 
             take = take < over ? take : over;
@@ -182,6 +180,44 @@ static int share_out(const struct decode *d, size_t m, int64_t *tokens)
             over -= take;
         }
     }
+}
+
+/* Whether the m ranks with most room hold the sequence, each at least a tile or the rest;
+ * then their shares into tokens. The rest goes to a rank that has room for it beside its
+ * tiles: there is no better set of m, for one with less room that has loses a tile too.
+ * *sum: the tiles they have room for. */
+static int share_out(const struct decode *d, size_t m, int64_t *tokens, int64_t *sum)
+{
+    const double *room = d->s->value;
+    int32_t *order = d->s->order;
+    size_t holder = d->n, empty = 0;
+    int lossless = 0;
+
+    *sum = 0;
+    line_up(d, m);
+    for (size_t i = 0; i < m; i++) {
+        int64_t tiles = (int64_t)room[order[i]];
+        int with_rest = room[order[i]] - (double)tiles > 0.25;
+
+        *sum += tiles;
+        empty += tiles == 0;
+        if (tiles == 0 && !with_rest)
+            empty = 2; /* cannot take part */
+        if (with_rest && (!lossless || tiles == 0))
+            holder = i;
+        lossless |= with_rest;
+    }
+    if (empty > 1) /* only one rank can live on the rest */
+        return 0;
+    if (d->rest > 0 && !lossless)
+        holder = m - 1; /* gives a tile for it */
+    if (*sum - (d->rest > 0 && !lossless) < d->tiles ||
+        d->tiles < (int64_t)m - (d->rest > 0))
+        return 0;
+    memset(tokens, 0, d->n * sizeof *tokens);
+    for (size_t i = 0; i < m; i++)
+        tokens[order[i]] = (int64_t)room[order[i]] - (i == holder && !lossless);
+    take_off(d, m, holder, *sum - (d->rest > 0 && !lossless) - d->tiles, tokens);
     for (size_t r = 0; r < d->n; r++)
         tokens[r] *= d->tile;
     if (d->rest > 0)
@@ -191,40 +227,70 @@ static int share_out(const struct decode *d, size_t m, int64_t *tokens)
 
 static double longest_of(const struct decode *d, const int64_t *tokens)
 {
+    struct lately last = lately_of(d);
     double longest = 0;
 
+    forget(d, last.tokens);
     for (size_t r = 0; r < d->n; r++) {
-        double ms = decode_rank_ms(d, r, tokens[r]);
+        int32_t id = d->ring->ranks[r].id[d->kind];
 
-        longest = ms > longest ? ms : longest;
+        if (last.tokens[id] != (double)tokens[r]) {
+            last.tokens[id] = (double)tokens[r];
+            last.ms[id] = decode_rank_ms(d, r, tokens[r]);
+        }
+        longest = last.ms[id] > longest ? last.ms[id] : longest;
     }
     return longest;
 }
 
 /* The least longest time of exactly m ranks under caps if it is below limit_ms, and the
- * split; else HUGE_MS. */
+ * split; else HUGE_MS. In turn: is any split strictly below the best so far, and a jump
+ * to where room, taken as linear in time, is just enough, or halfway. */
 static double least_time(const struct decode *d, const int64_t *cap, size_t m,
                          double limit_ms, int64_t *tokens)
 {
-    double lo = 0, hi;
+    int64_t *trial = d->s->tokens[TOK_CAND], sum, sum_lo = 0, sum_hi;
+    double lo = 0, hi = HUGE_MS;
 
-    capacities(d, cap, limit_ms, 1);
-    if (!share_out(d, m, tokens))
-        return HUGE_MS;
-    for (hi = longest_of(d, tokens);;) {
-        int close = hi - lo <= 1e-6 * hi;
-        double ms = close ? hi : lo + (hi - lo) / 2;
+    for (int turn = 0;; turn++) {
+        double ms, part;
 
-        capacities(d, cap, ms, close);
-        if (share_out(d, m, d->s->tokens[TOK_CAND])) {
-            memcpy(tokens, d->s->tokens[TOK_CAND], d->n * sizeof *tokens);
-            hi = longest_of(d, tokens);
-        } else if (close) {
+        capacities(d, cap, hi < limit_ms ? hi : limit_ms, 1);
+        if (!share_out(d, m, trial, &sum_hi))
             return hi;
+        memcpy(tokens, trial, d->n * sizeof *tokens);
+        hi = longest_of(d, tokens);
+        /* At hi there may be less room than where it was looked for: a hint all the same.
+         */
+        part = (double)(d->tiles - sum_lo) / (double)(sum_hi - sum_lo);
+        ms = lo + (hi - lo) * (turn % 2 == 0 && part > 0 && part < 1 ? part : 0.5);
+        if (!(ms > lo && ms < hi))
+            continue;
+        capacities(d, cap, ms, 0);
+        if (share_out(d, m, trial, &sum)) {
+            memcpy(tokens, trial, d->n * sizeof *tokens);
+            hi = longest_of(d, tokens);
         } else {
             lo = ms;
+            sum_lo = sum < d->tiles ? sum : sum_lo;
         }
     }
+}
+
+/* The least number of ranks that have room for the sequence in a time, partial results
+ * apart: with fewer no split takes less. */
+static size_t least_count(const struct decode *d, double ms)
+{
+    int64_t *cap = d->s->cap, sum = 0;
+    size_t m = 0;
+
+    for (size_t r = 0; r < d->n; r++)
+        cap[r] = decode_cap(d, r, 1);
+    capacities(d, cap, ms, 0);
+    line_up(d, 0);
+    while (m < d->n && sum < d->tiles)
+        sum += (int64_t)d->s->value[d->s->order[m++]];
+    return m;
 }
 
 size_t decode_fewer(const struct decode *d, size_t m)
@@ -261,8 +327,17 @@ struct decode_score decode_solve(const struct decode *d, size_t most, size_t lea
 {
     struct decode_score best = {.none = 1, .ms = limit_ms};
     int64_t *cap = d->s->cap, *trial = d->s->tokens[TOK_CUR];
+    int counted = 0;
 
     for (size_t m = most; m >= least && m > 0; m = decode_fewer(d, m)) {
+        if (!counted && best.ms < HUGE_MS && m > least) {
+            size_t count = least_count(d, best.ms);
+
+            least = count > least ? count : least;
+            counted = 1;
+            if (m < least)
+                break;
+        }
         for (int i = 0; i < MERGES; i++) {
             double merge = merge_of(d, merge_order[i], (int32_t)m), ms;
 
