@@ -92,7 +92,7 @@ bench-chart: tests/bench-plan
 		gnuplot -e "data='latency.csv'; picture='latency.svg'" \
 			$(srcdir)/planner/latency.gp && echo latency.svg; fi
 .PHONY: bench bench-chart
-EXTRA_DIST += planner/latency.gp planner/latency.md planner/latency.csv
+EXTRA_DIST += planner/latency.gp planner/latency.md planner/latency.csv planner/decode.md
 CLEANFILES += latency.csv latency.svg
 
 installcheck-local:
