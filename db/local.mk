@@ -45,7 +45,7 @@ profilesdir = $(pkgdatadir)/profiles
 dist_profiles_DATA = db/profiles/nvidia-h200.csv db/profiles/nvidia-h200-fa2.csv \
 	db/profiles/nvidia-h200-cudnn.csv db/profiles/nvidia-h200-cudnn919.csv \
 	db/profiles/nvidia-h200-sdpa.csv db/profiles/nvidia-h200-links.csv \
-	db/profiles/nvidia-h200-linear.csv
+	db/profiles/nvidia-h200-linear.csv db/profiles/nvidia-h200-decode.csv
 EXTRA_DIST += db/profiles/convert-recorded
 
 # Shapes of known models, with where each is from.

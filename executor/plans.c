@@ -116,6 +116,13 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         file);
     }
     plan.fingerprint = hcp_plan_fingerprint(&plan);
+    if (strcmp(plan.shape.phase, "decode") == 0) {
+        ring_plan_free(&plan);
+        return hcp_fail(err, HCP_NO_ANSWER,
+                        "%s is a plan of decode, which hcp-ring does not run: this version "
+                        "runs prefill only; print a plan without --phase decode",
+                        file);
+    }
     rc = add_plan(p, &plan, err);
     if (rc)
         ring_plan_free(&plan);

@@ -283,12 +283,12 @@ static hcp_decision decision(const hcp_plan *plan)
     return dropped ? HCP_DECISION_DROP : HCP_DECISION_SPLIT;
 }
 
-static uint64_t models_hash(const struct problem *p)
+uint64_t answer_models_hash(const struct hcp_ring *ring, hcp_model_kind kind)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
 
-    for (size_t r = 0; r < p->n; r++) {
-        h ^= p->ring->ranks[r].hash[p->kind];
+    for (size_t r = 0; r < ring->n; r++) {
+        h ^= ring->ranks[r].hash[kind];
         h *= UINT64_C(0x100000001b3);
         h ^= h >> 32;
     }
@@ -324,7 +324,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->makespan_ms = score.ms;
     plan->source = (hcp_source)score.source;
     plan->exact = a->exact;
-    plan->models_hash = models_hash(p);
+    plan->models_hash = answer_models_hash(p->ring, p->kind);
 
     plan->n_segments = cost_segments(p->layout, p->stripes, p->n, tokens, p->seq_len,
                                      plan->segments, s->areas);

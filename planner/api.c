@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "planner/decode.h"
 #include "planner/joint.h"
 
 hcp_status plan_fail(char *text, size_t size, hcp_status status, const char *format, ...)
@@ -217,11 +218,6 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "ring and a plan with its size set are needed");
     status = check_question(question, text, text_size);
-    if (!status && strcmp(ring->shape.phase, "prefill") != 0)
-        return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "a ring of phase %s is not planned: it answers "
-                         "hcp_block_predict()",
-                         ring->shape.phase);
     if (!status && question->late_kv && ring->n > LATE_RANKS)
         status = plan_fail(text, text_size, HCP_STATUS_INVALID,
                            "late KV is for up to %d ranks, not %zu", LATE_RANKS, ring->n);
@@ -266,6 +262,43 @@ static hcp_status open_question(const hcp_ring *ring, const hcp_question *questi
     return HCP_STATUS_OK;
 }
 
+static int of_decode(const hcp_ring *ring)
+{
+    return ring && strcmp(ring->shape.phase, "decode") == 0;
+}
+
+/* A split (tokens NULL), or the plan of one, in the decode phase. */
+static hcp_status of_decode_plan(const hcp_ring *ring, const hcp_question *question,
+                                 const int64_t *tokens, void *workspace,
+                                 size_t workspace_bytes, char *text, size_t text_size,
+                                 hcp_plan *plan)
+{
+    hcp_question given;
+    hcp_status status;
+    size_t r;
+
+    if (!plan || plan->size < sizeof *plan)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "ring and a plan with its size set are needed");
+    status = check_question(question, text, text_size);
+    if (status)
+        return status;
+    given = *question;
+    r = tokens ? bad_tokens(tokens, ring->n, question->seq_len) : ring->n;
+    if (r < ring->n)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "rank %zu has %lld tokens, which does not add up to %lld", r,
+                         (long long)tokens[r], (long long)question->seq_len);
+    if (tokens)
+        given.strategy = HCP_STRATEGY_GIVEN;
+    else if (question->strategy == HCP_STRATEGY_GIVEN)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "strategy given is a split of your own: use "
+                         "hcp_plan_evaluate()");
+    return decode_plan(ring, &given, tokens, workspace, workspace_bytes, text, text_size,
+                       plan);
+}
+
 hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int exhaustive,
                       void *workspace, size_t workspace_bytes, char *text,
                       size_t text_size, hcp_plan *plan)
@@ -277,6 +310,9 @@ hcp_status plan_split(const hcp_ring *ring, const hcp_question *question, int ex
     hcp_status status;
     int64_t missing;
 
+    if (of_decode(ring))
+        return of_decode_plan(ring, question, NULL, workspace, workspace_bytes, text,
+                              text_size, plan);
     status = open_question(ring, question, workspace, workspace_bytes, plan, text,
                            text_size, &s, &p, &links);
     if (status)
@@ -325,6 +361,9 @@ hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *question,
     hcp_status status;
     size_t r;
 
+    if (of_decode(ring) && tokens)
+        return of_decode_plan(ring, question, tokens, workspace, workspace_bytes, text,
+                              text_size, plan);
     status = open_question(ring, question, workspace, workspace_bytes, plan, text,
                            text_size, &s, &p, &links);
     if (status)
@@ -415,6 +454,10 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
         plan->sub_blocks < 1 || plan->sub_blocks > MAX_SUB_BLOCKS)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "a ring, a plan of as many ranks and an array are needed");
+    if (of_decode(ring) || plan_is_decode(plan))
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "a plan of decode has no steps round a ring: "
+                         "hcp_plan_merge_sends() has what its ranks send");
     status = plan->late_kv ? late_check(plan->sub_blocks, plan->barrier, text, text_size)
                            : HCP_STATUS_OK;
     if (!status && late_bad(plan))

@@ -77,9 +77,12 @@ static void print_verdict(const hcp_plan *plan, double even_ms)
 
     for (size_t r = 0; r < plan->n_ranks; r++)
         dropped += plan->ranks[r].tokens == 0 && plan->ranks[r].kv_tokens == 0;
-    printf("\n%s mask, %lld tokens, %s kernel, tile %lld; best: ",
-           plan->causal ? "causal" : "full", (long long)plan->seq_len, plan->provider,
-           (long long)plan->tile);
+    if (strcmp(plan->shape.phase, "decode") == 0)
+        printf("\ndecode of batch %d", (int)plan->shape.batch);
+    else
+        printf("\n%s mask", plan->causal ? "causal" : "full");
+    printf(", %lld tokens, %s kernel, tile %lld; best: ", (long long)plan->seq_len,
+           plan->provider, (long long)plan->tile);
     if (plan->decision == HCP_DECISION_EVEN)
         printf("even, the gain is inside the error bar");
     else if (dropped > 0)
@@ -171,6 +174,7 @@ int cmd_compare(int argc, char **argv)
     int rc;
 
     plan_args_init(&args);
+    args.decode = 1;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     rc = session_open(&args, &s, &err);
     if (rc == HCP_OK)

@@ -64,6 +64,7 @@ int cmd_split(int argc, char **argv)
     int rc;
 
     plan_args_init(&args);
+    args.decode = 1;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     rc = session_open(&args, &s, &err);
     if (rc == HCP_OK)

@@ -11,6 +11,7 @@ int main(int argc, char **argv)
         {"split", cmd_split, "how many tokens, and which, each rank gets"},
         {"compare", cmd_compare, "all strategies side by side"},
         {"simulate", cmd_simulate, "a split step by step round the ring"},
+        {"transition", cmd_transition, "what to move between two plans, and if it pays"},
         {NULL, NULL, NULL},
     };
 

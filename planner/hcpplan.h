@@ -123,8 +123,10 @@ typedef struct hcp_models hcp_models; /* the models of one database */
 typedef struct hcp_ring hcp_ring;     /* ranks and shape bound to their models */
 
 /* The layer's shape. Plans are of prefill (each rank's own queries against all keys; KV
- * heads travel, query heads do not); a ring of decode answers hcp_block_predict() only,
- * and for batches that were not measured too, from those that were. */
+ * heads travel, query heads do not) or of decode (one new token of each of `batch`
+ * sequences against the keys of seq_len tokens: KV stays where it is, partial results are
+ * merged). A ring of decode answers for batches that were not measured too, from those
+ * that were. */
 typedef struct hcp_shape {
     size_t size;
     char dtype[8]; /* "bf16" "fp16" "fp32" */
@@ -178,6 +180,20 @@ typedef enum hcp_rings {
                           from node to node; the faster */
 } hcp_rings;
 
+/* How m ranks bring the partial results of a decode step together, so that all of them
+ * have the result. A rank's partial result is batch * heads rows of head_dim + 2 floats: M
+ * bytes. A transfer of b bytes takes alpha + b / speed; what ranks merge is not counted.
+ * Sends of each: hcp_plan_merge_sends(). */
+typedef enum hcp_merge {
+    HCP_MERGE_AUTO = 0,     /* question: the fastest; plan: nothing to merge */
+    HCP_MERGE_RING = 1,     /* each sums up an m-th of the rows, then passes it on: 2 (m - 1)
+                               rounds of M / m, whole rows */
+    HCP_MERGE_DOUBLING = 2, /* pairs exchange all they have: log2 m rounds of M; if m is no
+                               power of two, two more for the ranks above the last one */
+    HCP_MERGE_GATHER = 3    /* each sends to all others at once, one after the other over
+                               its link: alpha + (m - 1) M / speed */
+} hcp_merge;
+
 /* What to split, and how. */
 typedef struct hcp_question {
     size_t size;
@@ -226,6 +242,10 @@ typedef struct hcp_question {
     double node_shared_gbps; /* what the ranks of a node send to others, all together; 0:
                                 each as much as it can */
     hcp_rings rings;         /* default ONE */
+    hcp_merge merge; /* of a ring of decode; default AUTO. That has one link for all pairs,
+                        contiguous shares, and none of: linear work, buffers, barrier,
+                        sub_blocks, an order, links, late_kv, joint, nodes. seq_len is then
+                        the keys of each sequence, and causal is not looked at */
 } hcp_question;
 
 /* A run of consecutive tokens. */
@@ -261,8 +281,10 @@ typedef struct hcp_plan_rank {
                              layer, `buffers` of them but at most one a rank of the ring
                              beside it, each of the largest block that it receives. In a
                              joint plan KV is that of kv_tokens, activations those of
-                             tokens. 0 for a rank that is not in the ring. Never above
-                             max_bytes */
+                             tokens. In a decode plan there are no such buffers but its
+                             own partial result and room for one more, or with
+                             HCP_MERGE_GATHER one of each other rank. 0 for a rank that is
+                             not in the ring. Never above max_bytes */
     double linear_error;  /* as in hcp_rank */
 } hcp_plan_rank;
 
@@ -350,7 +372,73 @@ typedef struct hcp_plan {
     double one_ring_ms;  /* rings BEST: the fastest found in one ring and with two levels;
                             NaN: none, */
     double two_level_ms; /* or rings ONE. one / two: what two levels gain */
+    hcp_merge merge; /* of a plan of decode (shape.phase), whose tokens are those whose KV
+                        each rank keeps; makespan_ms is that of a step of one layer: the
+                        longest compute_ms, and merge_ms. AUTO: one rank, or prefill */
+    int64_t merge_bytes; /* of a rank's partial result */
+    double merge_ms;
+    double merge_ring_ms, merge_doubling_ms, merge_gather_ms; /* of each schedule among the
+                                                                 ranks with tokens */
 } hcp_plan;
+
+/* One message of the merging that a decode plan ends with. Those of a round are sent at
+ * once, after all of the round before have come. */
+typedef struct hcp_merge_send {
+    int32_t round, from, to;
+    int64_t first_row, n_rows; /* of batch * heads: all heads of a sequence together */
+    int32_t merges;            /* 1: `to` merges them into its rows; 0: they replace those */
+} hcp_merge_send;
+
+/* What is to be moved where, between two plans? */
+typedef struct hcp_move_question {
+    size_t size;
+    int64_t steps;        /* decode steps to come after it; 0 (default): not known */
+    double link_alpha_us; /* start-up time of a transfer, default 0 */
+    double link_gbps;     /* link speed; 0 (default): infinitely fast */
+    const hcp_link *links; /* as in hcp_question, without anything shared: a pair's own
+                              start-up and speed; default none */
+    size_t n_links;
+    int32_t extrapolate; /* 1: step times outside the measured lengths will do */
+} hcp_move_question;
+
+/* Whether to move. */
+typedef enum hcp_move_decision {
+    HCP_MOVE_OPEN = 0, /* steps are not known: it pays from break_even_steps on */
+    HCP_MOVE_STAY = 1, /* it does not pay */
+    HCP_MOVE_GO = 2    /* it does, or KV does not fit where it is */
+} hcp_move_decision;
+
+/* What one rank sends to another. No size member: it travels in arrays of the caller. */
+typedef struct hcp_move {
+    int32_t from, to;
+    int64_t tokens; /* of each sequence */
+    int64_t bytes;  /* K and V of all layers and sequences */
+    double ms;      /* alone */
+    int64_t first_segment, n_segments; /* which tokens: part of hcp_moves.segments */
+} hcp_move;
+
+/* The way from one plan to another. Arrays are the caller's (hcp_moves_init()). */
+typedef struct hcp_moves {
+    size_t size;
+    hcp_move *moves;
+    size_t moves_capacity; /* one less than the number of ranks is enough */
+    hcp_segment *segments;
+    size_t segments_capacity; /* segments of the old plan and moves_capacity are enough */
+
+    size_t n_moves, n_segments; /* 0 where the decision is to stay */
+    hcp_move_decision decision;
+    int64_t tokens; /* that would change ranks: no fewer make the new shares of the old */
+    int64_t bytes;
+    double move_ms; /* each rank sends one message at a time and receives one, all ranks at
+                       once: the largest sum of times of what a rank sends, or receives */
+    double stay_ms; /* a decode step of all layers with KV where it is, over the new plan's
+                       link; NaN: it does not fit there */
+    double step_ms; /* the same after moving */
+    double break_even_steps; /* move_ms / (stay_ms - step_ms); infinite: never pays */
+    int64_t steps;           /* of the question */
+    double saved_ms; /* by moving: steps * (stay_ms - step_ms) - move_ms; NaN if not known */
+    int32_t exact;   /* 1: no pairing of the ranks takes less than move_ms */
+} hcp_moves;
 
 /* One step of one rank of a simulated ring. Block of step k on rank i is the KV of the
  * k-th active rank (with queries or KV) before i; with two levels of w ranks a node, that
@@ -391,6 +479,8 @@ HCP_API const char *hcp_layout_name(hcp_layout layout);
 HCP_API int hcp_layout_from_name(const char *name, hcp_layout *out);
 HCP_API const char *hcp_order_name(hcp_order order);
 HCP_API const char *hcp_rings_name(hcp_rings rings);
+HCP_API const char *hcp_merge_name(hcp_merge merge); /* AUTO: "none" */
+HCP_API const char *hcp_move_decision_name(hcp_move_decision decision);
 HCP_API const char *hcp_source_name(hcp_source source);
 HCP_API const char *hcp_decision_name(hcp_decision decision);
 
@@ -408,6 +498,7 @@ HCP_API void hcp_shape_init(hcp_shape *shape);
 HCP_API void hcp_rank_init(hcp_rank *rank);
 /* Defaults as named in the struct. */
 HCP_API void hcp_question_init(hcp_question *question);
+HCP_API void hcp_move_question_init(hcp_move_question *question);
 /* Clears the plan, sets its size and the caller's arrays. */
 HCP_API void hcp_plan_init(hcp_plan *plan, hcp_plan_rank *ranks, size_t ranks_capacity,
                            hcp_segment *segments, size_t segments_capacity);
@@ -458,6 +549,30 @@ HCP_API hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *q
                                      const int64_t *tokens, void *workspace,
                                      size_t workspace_bytes, char *text, size_t text_size,
                                      hcp_plan *plan);
+
+/* The messages with which the ranks of a decode plan merge their results, ordered by round,
+ * then sender; *n_sends is their number also where sends is NULL and capacity 0.
+ * HCP_STATUS_SPACE: capacity is less. */
+HCP_API hcp_status hcp_plan_merge_sends(const hcp_plan *plan, hcp_merge_send *sends,
+                                        size_t capacity, size_t *n_sends);
+
+/* Sets size and arrays, clears the rest. */
+HCP_API void hcp_moves_init(hcp_moves *moves, hcp_move *array, size_t moves_capacity,
+                            hcp_segment *segments, size_t segments_capacity);
+
+/* From where a plan (of prefill or decode) keeps its KV to the shares of a decode plan on
+ * the same ranks: the fewest tokens that make the new shares of the old, and whether that
+ * pays. ring: the new plan's, of phase decode, whose caps say whether KV fits where it is.
+ * Both plans have one sequence length, dtype, KV heads and head dim; the batch is that of
+ * the new plan. Which tokens a rank keeps does not matter to a step, only how many: it gives
+ * away the last of its segments, and the new plan's segments are not looked at. Ranks are
+ * those of the ring; an old plan in an order of its own is brought back to it. With one
+ * link for all and up to 8 ranks that change, the pairing is the fastest there is (exact).
+ * HCP_STATUS_INVALID: the plans do not belong together. Allocates nothing, takes no lock. */
+HCP_API hcp_status hcp_plan_moves(const hcp_ring *ring, const hcp_plan *from,
+                                  const hcp_plan *to, const hcp_move_question *question,
+                                  void *workspace, size_t workspace_bytes, char *text,
+                                  size_t text_size, hcp_moves *moves);
 
 /* Fills in memory_bytes of the ranks of a plan from its other members, as an executor that
  * changes its buffers or sub_blocks, or the tokens, must before it runs it.

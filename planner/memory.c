@@ -7,6 +7,7 @@
  * box. But they are closed downwards: with fewer tokens a split that fits still does.
  */
 #include <string.h>
+#include "planner/decode.h"
 #include "planner/joint.h"
 
 /* More than any cap; products and sums stop there. */
@@ -352,6 +353,8 @@ hcp_status hcp_plan_memory(hcp_plan *plan, char *text, size_t text_size)
 
     if (!plan || plan->size < sizeof *plan || !plan->ranks || plan->n_ranks < 1)
         return plan_fail(text, text_size, HCP_STATUS_INVALID, "a plan is needed");
+    if (plan_is_decode(plan))
+        return decode_memory(plan, text, text_size);
     p = problem_of(plan);
     if (plan->joint)
         return joint_plan_memory(&p, plan, text, text_size);

@@ -8,6 +8,8 @@ static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"}
 static const char *const orders[] = {"given", "free", "fixed"};
 static const char *const sources[] = {"measured", "interpolated", "extrapolated"};
 static const char *const decisions[] = {"split", "even", "drop"};
+static const char *const merges[] = {"none", "ring", "doubling", "gather"};
+static const char *const move_decisions[] = {"open", "stay", "move"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -65,6 +67,16 @@ const char *hcp_order_name(hcp_order order)
 const char *hcp_rings_name(hcp_rings rings)
 {
     return rings == HCP_RINGS_ONE ? "one" : rings == HCP_RINGS_BEST ? "best" : "?";
+}
+
+const char *hcp_merge_name(hcp_merge merge)
+{
+    return name_of(merges, COUNT(merges), (int)merge);
+}
+
+const char *hcp_move_decision_name(hcp_move_decision decision)
+{
+    return name_of(move_decisions, COUNT(move_decisions), (int)decision);
 }
 
 const char *hcp_source_name(hcp_source source)

@@ -36,7 +36,8 @@ enum {
     OPT_NODE_ALPHA,
     OPT_NODE_GBPS,
     OPT_NODE_SHARED,
-    OPT_DOUBLE_RING
+    OPT_DOUBLE_RING,
+    OPT_MERGE
 };
 
 static const struct argp_option common_options[] = {
@@ -117,6 +118,8 @@ static const struct argp_option ring_options[] = {
      "Layers whose keys and values a rank keeps (1, or those of --model)", 2},
     {"activation-bytes", OPT_ACTIVATION, "BYTES", 0,
      "Held beside that for each token (0)", 2},
+    {"merge", OPT_MERGE, "SCHEDULE", 0,
+     "How decode merges partial results: ring, doubling or gather (the fastest)", 2},
     {0},
 };
 
@@ -413,6 +416,15 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         args->given |= PLAN_GIVEN_NODES;
         if (set_node_option(key, arg, &args->question, &err))
             argp_error(state, "%s", err.text);
+        return 0;
+    case OPT_MERGE:
+        args->given |= PLAN_GIVEN_MERGE;
+        for (int i = HCP_MERGE_RING; i <= HCP_MERGE_GATHER; i++)
+            if (strcmp(arg, hcp_merge_name((hcp_merge)i)) == 0)
+                args->question.merge = (hcp_merge)i;
+        if (!args->question.merge)
+            argp_error(state, "--merge '%s' is not known; expected ring, doubling or gather",
+                       arg);
         return 0;
     case OPT_JOINT:
         args->question.joint = 1;

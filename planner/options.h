@@ -21,7 +21,8 @@ enum {
     PLAN_GIVEN_JOINT = 256,
     PLAN_GIVEN_LAYERS = 512,
     PLAN_GIVEN_NODES = 1024,
-    PLAN_GIVEN_CHANNELS = 2048
+    PLAN_GIVEN_CHANNELS = 2048,
+    PLAN_GIVEN_MERGE = 4096
 };
 
 struct plan_args {
@@ -38,7 +39,7 @@ struct plan_args {
     struct layer_args layer;
     int layer_given; /* some of it */
     int json;
-    int decode; /* --phase decode is answered: blocks are predicted, nothing is planned */
+    int decode; /* --phase decode is answered */
     unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
     struct hcp_shape_args shape;
     hcp_question question; /* layout, mask and seq_len are filled from shape */
@@ -50,8 +51,8 @@ extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
  * --link-gbps --links --reorder --fix-order --joint --node-ranks --node-alpha-us
  * --node-gbps --node-shared-gbps --double-ring --barrier --linear-us --model --hidden
- * --ffn --mlp --memory --weights --layers --activation-bytes; child input: struct plan_args
- * *. */
+ * --ffn --mlp --memory --weights --layers --activation-bytes --merge --channels; child
+ * input: struct plan_args *. */
 extern const struct argp plan_ring_argp;
 /* Value of --strategy; a usage error ends the program. */
 void plan_strategy_option(const char *arg, struct argp_state *state, hcp_question *q);
@@ -122,10 +123,20 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
 void session_close(struct session *s);
 
+/* plan-file.c: a plan from a file (- is standard input), with arrays of its own: its ranks,
+ * segments and places. Says on stderr if it was edited. */
+int plan_load(const char *path, hcp_plan *plan, struct hcp_err *err);
+/* The slowest measured transfer of so many bytes over args->link between any two of the
+ * plan's ranks, unless the command line has its numbers. */
+int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
+                      double *alpha_us, double *gbps, struct hcp_err *err);
+
 /* The plan as JSON, malloc'ed; NULL without memory. */
 char *plan_json(const hcp_plan *plan);
 /* Table by rank and a summary; non-zero if printing failed. */
 int plan_print(const hcp_plan *plan, FILE *out);
+/* text-decode.c: the same of a plan of decode. */
+int plan_print_decode(const hcp_plan *plan, FILE *out);
 /* ", link 8.2 us + bytes / 155 GB/s" where there is one. */
 void plan_print_link(const hcp_plan *plan, FILE *out);
 /* "4352 1024 ...": tokens by rank, of a joint plan "4352/2048", queries' and KV's;

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/decode.h"
 
 /* Every member of the schema, to refuse duplicates and find missing ones. */
 enum member {
@@ -57,6 +57,7 @@ enum member {
     M_INNER,
     M_ONE_RING,
     M_TWO_LEVEL,
+    M_MERGE,
     M_COUNT
 };
 static const char *const member_names[M_COUNT] = {
@@ -67,7 +68,7 @@ static const char *const member_names[M_COUNT] = {
     "link_alpha_us", "link_gbps", "models_hash", "sub_blocks", "order", "given_order_ms",
     "any_order_ms", "late_kv", "in_turn_ms", "late_bound_ms", "joint", "tied_ms",
     "gain_over_tied", "layers", "activation_bytes", "node_ranks", "node_alpha_us", "node_gbps", "node_shared_gbps",
-    "rings", "inner_ranks", "one_ring_ms", "two_level_ms"};
+    "rings", "inner_ranks", "one_ring_ms", "two_level_ms", "merge"};
 enum rank_member {
     R_RANK,
     R_DEVICE,
@@ -132,6 +133,7 @@ static const char *const rank_names[R_COUNT] = {
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
     uint64_t seen, rank_seen;
+    unsigned merge_seen;
     size_t n_ranks, n_segments;
     size_t n_kv_lists; /* ranks with kv_segments */
     int kv; /* the segment to come is one of KV */
@@ -246,8 +248,12 @@ static const char *mask_at(int i)
 
 static const char *phase_at(int i)
 {
-    (void)i;
-    return "prefill";
+    return i ? "decode" : "prefill";
+}
+
+static const char *merge_at(int i)
+{
+    return hcp_merge_name((hcp_merge)i);
 }
 
 static int read_interval(struct json_in *in, void *ctx)
@@ -466,7 +472,10 @@ static int read_names(struct json_in *in, hcp_plan *plan, int id)
         plan->causal = i;
         return rc;
     default:
-        return read_name(in, phase_at, 1, &i);
+        rc = read_name(in, phase_at, 2, &i);
+        memset(plan->shape.phase, 0, sizeof plan->shape.phase);
+        memcpy(plan->shape.phase, phase_at(i), strlen(phase_at(i)));
+        return rc;
     }
 }
 
@@ -549,6 +558,30 @@ static int read_numbers(struct json_in *in, struct reading *r, int id)
     }
 }
 
+static int read_merge_member(struct json_in *in, const char *key, void *ctx)
+{
+    static const char *const names[] = {"schedule", "bytes",       "ms",
+                                        "ring_ms",  "doubling_ms", "gather_ms"};
+    struct reading *r = ctx;
+    hcp_plan *plan = r->plan;
+    double *ms[] = {&plan->merge_ms, &plan->merge_ring_ms, &plan->merge_doubling_ms,
+                    &plan->merge_gather_ms};
+    int id = find_member(names, 6, key), i = 0, rc;
+
+    if (id < 0)
+        return jin_skip(in);
+    if (r->merge_seen >> id & 1)
+        return jin_fail(in, "member twice in merge");
+    r->merge_seen |= 1u << id;
+    if (id >= 2)
+        return jin_within(in, key, jin_double(in, ms[id - 2]));
+    if (id == 1)
+        return jin_within(in, key, jin_int(in, 0, INT64_MAX, &plan->merge_bytes));
+    rc = read_name(in, merge_at, HCP_MERGE_GATHER + 1, &i);
+    plan->merge = (hcp_merge)i;
+    return jin_within(in, key, rc);
+}
+
 static int read_known(struct json_in *in, struct reading *r, int id)
 {
     hcp_plan *plan = r->plan;
@@ -565,6 +598,8 @@ static int read_known(struct json_in *in, struct reading *r, int id)
         return read_names(in, plan, id);
     case M_RANKS:
         return jin_array(in, read_rank, r);
+    case M_MERGE:
+        return jin_object(in, read_merge_member, r);
     case M_FINGERPRINT:
         return read_hash(in, &plan->fingerprint);
     case M_MODELS_HASH:
@@ -626,6 +661,8 @@ static int consistent(struct json_in *in, const struct reading *r)
         return jin_fail(in, "kv_segments of some ranks, or without joint");
     if (plan->joint && plan->late_kv)
         return jin_fail(in, "late_kv in a joint plan");
+    if (plan_is_decode(plan) != (int)(r->seen >> M_MERGE & 1))
+        return jin_fail(in, "phase decode without merge, or merge without it");
     why = plan_inconsistent(plan, r->n_ranks);
     return why ? jin_fail(in, why) : 0;
 }
@@ -709,6 +746,11 @@ hcp_status hcp_plan_from_json(const char *json, size_t length, char *text,
             "not a plan: late_slots out of range, of more than %d ranks, "
             "with sub_blocks or with a barrier",
             LATE_RANKS);
+    if (plan_is_decode(&result) && decode_bad(&result))
+        return plan_fail(
+            text, text_size, HCP_STATUS_FORMAT,
+            "not a plan: one of decode has contiguous shares, a full mask, a schedule "
+            "where several ranks have tokens and nothing of a ring");
     if (nodes_bad_numbers(result.node_ranks, result.node_alpha_us, result.node_gbps,
                           result.node_shared_gbps) ||
         (result.node_ranks == 0 && (result.inner_ranks || result.rings)) ||

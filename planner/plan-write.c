@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 #include "db/parse.h"
-#include "planner/plan.h"
+#include "planner/decode.h"
 
 /* Appends to a buffer and counts on when it is full. */
 struct json_out {
@@ -184,6 +184,18 @@ static void put_speed(struct json_out *out, const char *name, double gbps)
     name_double(out, name, gbps > 0 ? gbps : 1.0 / 0.0); /* null: infinitely fast */
 }
 
+static void put_merge(struct json_out *out, const hcp_plan *plan)
+{
+    put(out, ",\"merge\":{\"schedule\":");
+    put_string(out, hcp_merge_name(plan->merge), 16);
+    name_int(out, "bytes", plan->merge_bytes);
+    name_double(out, "ms", plan->merge_ms);
+    name_double(out, "ring_ms", plan->merge_ring_ms);
+    name_double(out, "doubling_ms", plan->merge_doubling_ms);
+    name_double(out, "gather_ms", plan->merge_gather_ms);
+    put(out, "}");
+}
+
 static void put_plan(struct json_out *out, const hcp_plan *plan)
 {
     size_t dropped = 0;
@@ -194,7 +206,7 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     name_int(out, "seq_len", plan->seq_len);
     name_string(out, "mask", plan->causal ? "causal" : "full", 8);
     name_string(out, "layout", hcp_layout_name(plan->layout), 16);
-    name_string(out, "phase", "prefill", 8);
+    name_string(out, "phase", plan_is_decode(plan) ? "decode" : "prefill", 8);
     put_name(out, "ranks");
     put(out, "[");
     for (size_t r = 0; r < plan->n_ranks; r++) {
@@ -273,6 +285,8 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
         name_double(out, "two_level_ms", plan->two_level_ms);
         name_double(out, "two_level_gain", plan->one_ring_ms / plan->two_level_ms);
     }
+    if (plan_is_decode(plan))
+        put_merge(out, plan);
     put(out, "}");
 }
 
@@ -414,6 +428,11 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_u64(&h, (uint64_t)plan->ranks[r].max_bytes);
             hash_u64(&h, (uint64_t)plan->ranks[r].weight_bytes);
         }
+    }
+    if (plan_is_decode(plan)) {
+        hash_text(&h, plan->shape.phase, sizeof plan->shape.phase);
+        hash_u64(&h, (uint64_t)plan->merge);
+        hash_double(&h, plan->merge_ms);
     }
     return h;
 }

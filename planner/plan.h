@@ -17,6 +17,8 @@
  *   layer-cost.c  linear work around the ring       memory*.c  caps in bytes
  *   joint*.c      queries and KV split apart (joint.h)
  *   rings.c       nodes, and rings of rings
+ *   decode.c, decode-solve.c, merge.c       the decode phase (decode.h)
+ *   moves.c       from one plan to another
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -845,6 +847,9 @@ hcp_status answer_outside(const struct problem *p, struct scratch *s,
 hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct answer *a,
                        const hcp_question *question, char *text, size_t text_size,
                        hcp_plan *plan);
+
+/* answer.c: of the models of this kind of all ranks. */
+uint64_t answer_models_hash(const struct hcp_ring *ring, hcp_model_kind kind);
 
 /* plan-check.c: why a plan's tokens do not add up, or its segments are not those its
  * layout gives them, of queries and of KV; NULL: all is well. */

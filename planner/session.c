@@ -169,6 +169,17 @@ static double kv_bytes_of_token(const hcp_shape *shape)
     return 2.0 * shape->batch * shape->kv_heads * shape->head_dim * element;
 }
 
+static int of_decode(const char *phase)
+{
+    return strcmp(phase, "decode") == 0;
+}
+
+/* A rank's partial result of a decode step: hcp_plan.merge_bytes. */
+static double state_bytes(const hcp_shape *shape)
+{
+    return 4.0 * shape->batch * shape->heads * (shape->head_dim + 2);
+}
+
 static int same_end(const hcp_rank *a, const hcp_rank *b)
 {
     return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0;
@@ -246,15 +257,18 @@ struct link_into_plan {
 };
 
 /* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
- * to pass an even share's KV on, in pieces, from the sizes about such a piece; what the
- * command line gave stays. Where ranks stand on nodes, that of neighbours on one, and the
- * same between nodes, neighbours and ranks in the same place of two. */
+ * to pass an even share's KV on, in pieces, or in decode a partial result, from the sizes
+ * about such a piece; what the command line gave stays. Where ranks stand on nodes, that of
+ * neighbours on one, and the same between nodes, neighbours and ranks in the same place of
+ * two. */
 static int measured_link(const struct plan_args *args, const int32_t *host_of,
                          const hcp_shape *shape, const hcp_rank *ranks, size_t n,
                          int64_t seq_len, int32_t pieces, int32_t node_ranks,
                          const struct link_into_plan *out, struct hcp_err *err)
 {
-    double bytes = kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
+    double bytes = of_decode(shape->phase)
+                       ? state_bytes(shape)
+                       : kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
     int nodes = node_ranks > 0 && (size_t)node_ranks < n;
     struct pairs p = {
         ranks,  n, 1, nodes ? node_ranks : 0, nodes ? HCP_HOSTS_WITHIN : args->link_hosts,
@@ -289,6 +303,42 @@ static int measured_link(const struct plan_args *args, const int32_t *host_of,
         }
     }
     hcp_db_close(db);
+    return rc;
+}
+
+int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
+                      double *alpha_us, double *gbps, struct hcp_err *err)
+{
+    size_t n = plan->n_ranks;
+    hcp_rank *ranks = calloc(n, sizeof *ranks);
+    struct pairs p = {ranks, n, 1, 0, args->link_hosts, NULL};
+    struct hcp_link_fit fit;
+    double longest = -1;
+    const char *path = hcp_cli_db(args->db, err);
+    hcp_db *db;
+    int rc = !ranks ? hcp_fail(err, HCP_FAILED, "out of memory")
+             : path ? hcp_db_open(path, HCP_DB_READ, &db, err)
+                    : err->code;
+
+    if (rc) {
+        free(ranks);
+        return rc;
+    }
+    for (size_t r = 0; r < n; r++) {
+        memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
+        memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
+    }
+    /* Of many ranks, neighbours alone. */
+    for (; rc == HCP_OK && p.step <= (n <= 64 ? n / 2 : 1); p.step++)
+        rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
+    if (rc == HCP_OK && longest >= 0) {
+        if (!(args->given & PLAN_GIVEN_ALPHA))
+            *alpha_us = fit.alpha_us;
+        if (!(args->given & PLAN_GIVEN_GBPS))
+            *gbps = fit.gbps;
+    }
+    hcp_db_close(db);
+    free(ranks);
     return rc;
 }
 
@@ -350,11 +400,13 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     size_t n = 0;
     int rc;
 
-    if (strcmp(from->phase, "prefill") != 0 && !args->decode)
+    if (of_decode(from->phase) && !args->decode)
         return hcp_fail(err, HCP_NO_ANSWER,
-                        "phase %s is not planned by this version; use --phase prefill, "
-                        "or 'hcp-plan predict'",
-                        from->phase);
+                        "decode has no steps round a ring; use --phase prefill, or "
+                        "'hcp-plan split'");
+    if (!of_decode(from->phase) && args->question.merge)
+        return hcp_fail(err, HCP_USAGE,
+                        "--merge is how decode ends; add --phase decode or leave it out");
     if (args->layer_given && open_layer(args, &layer, err))
         return err->code;
     hcp_shape_init(&shape);
@@ -365,7 +417,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     shape.kv_heads = from->kv_heads;
     shape.head_dim = from->head_dim;
     args->question.seq_len = from->seq_len;
-    args->question.causal = strcmp(from->mask, "causal") == 0;
+    /* One query a sequence sees all keys. */
+    args->question.causal = strcmp(from->mask, "causal") == 0 && !of_decode(from->phase);
     args->question.layout = HCP_LAYOUT_AUTO;
     if (from->layout[0])
         hcp_layout_from_name(from->layout, &args->question.layout);
@@ -375,7 +428,7 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
             "--tokens is a split in the order of --ranks; leave --reorder and "
             "--fix-order out");
     rc = read_ranks(args, &ranks, &n, err);
-    if (rc == HCP_OK && args->layer_given && args->memory)
+    if (rc == HCP_OK && args->layer_given && (args->memory || of_decode(from->phase)))
         layer_memory(args, &layer, ranks, n);
     if (rc == HCP_OK)
         rc = session_hosts(args->hosts, n, &s->hosts, err);
@@ -383,7 +436,7 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
         rc = read_tokens(args, n, s, err);
     if (rc == HCP_OK)
         rc = bind(args, &shape, ranks, n, args->provider, s, err);
-    if (rc == HCP_OK && args->layer_given)
+    if (rc == HCP_OK && args->layer_given && !of_decode(from->phase))
         rc = load_layer(args, &layer, &shape, ranks, n, s, err);
     if (rc == HCP_OK && args->link)
         rc = measured_link(args, s->hosts, &shape, ranks, n, args->question.seq_len,

@@ -517,7 +517,7 @@ static void order_layouts(struct contest *c, hcp_layout *layouts, int n)
 {
     struct problem *p = c->p;
     struct scratch *s = c->s;
-    double estimate[3], even_ms[3];
+    double estimate[3] = {0}, even_ms[3];
     int fastest = 0, rough;
 
     for (int i = 0; i < n; i++) {

@@ -343,6 +343,8 @@ int plan_print(const hcp_plan *plan, FILE *out)
     hcp_table *t;
     int rc, linear = plan_has_linear(plan), memory = plan_has_memory(plan);
 
+    if (strcmp(plan->shape.phase, "decode") == 0)
+        return plan_print_decode(plan, out);
     if (plan->n_ranks > EACH_RANK) {
         rc = print_alike(plan, out);
         print_summary(plan, out);

@@ -255,7 +255,7 @@ less_equal() { # A B SLACK
     grep -q '"source":"extrapolated"' e.json
     run hcp-plan split --ranks "$R" --seq-len 64K --phase decode
     [ "$status" -eq 3 ]
-    [[ "$output" == *"prefill"* ]]
+    [[ "$output" == *"run 'hcp-profile run --db h.db --limits mps:100 --phase decode'"* ]]
 }
 
 @test "bad usage says what was expected" {

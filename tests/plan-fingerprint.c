@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/plan-fixture.h"
+#include "tests/decode-reference.h"
 
 static char json[1 << 16];
 
@@ -109,6 +109,75 @@ static int ask_nodes(const hcp_ring *ring, const hcp_question *plain,
     return 0;
 }
 
+/* Decode: rings of up to 12 ranks under caps, and the way from even shares. */
+static int ask_decode(uint64_t *seed)
+{
+    size_t n = (size_t)fixture_range(seed, 1, 12);
+    struct decode_kind kind[12];
+    int64_t caps[12];
+    hcp_move moves[12];
+    hcp_segment segments[64];
+    hcp_shape shape;
+    hcp_models *models;
+    hcp_ring *ring;
+    hcp_question q;
+    hcp_move_question ask;
+    hcp_moves out;
+    struct fixture_plan even, best;
+    char text[512];
+    int bad;
+
+    hcp_shape_init(&shape);
+    strcpy(shape.phase, "decode");
+    shape.batch = (int32_t)fixture_range(seed, 1, 32);
+    hcp_question_init(&q);
+    q.seq_len = fixture_range(seed, 1000, 200000);
+    for (size_t r = 0; r < n; r++) {
+        kind[r] = (struct decode_kind){fixture_real(seed, 0, 0.02),
+                                       fixture_real(seed, 1e-6, 1e-5), 0.001, 0.02,
+                                       fixture_random(seed) | 1, 64};
+        caps[r] = fixture_range(seed, 0, 2) ? 0 : 2 * q.seq_len / (int64_t)n;
+    }
+    models = decode_models(kind, n, &shape);
+    ring = decode_ring(models, &shape, caps, NULL, NULL, n);
+    fixture_plan_init(&even, n);
+    fixture_plan_init(&best, n);
+    q.extrapolate = 1;
+    q.link_alpha_us = fixture_real(seed, 0, 20);
+    q.link_gbps = fixture_real(seed, 1, 100);
+    hcp_move_question_init(&ask);
+    ask.extrapolate = 1;
+    ask.steps = 100;
+    ask.link_gbps = q.link_gbps;
+    ask.link_alpha_us = 10;
+    hcp_moves_init(&out, moves, 12, segments, 64);
+    bad = fixture_split(ring, &q, &best, text, sizeof text) ||
+          hcp_plan_to_json(&best.plan, json, sizeof json, NULL);
+    if (!bad)
+        printf("%016llx %s\n", (unsigned long long)best.plan.fingerprint, json);
+    q.strategy = HCP_STRATEGY_EVEN;
+    bad = bad || fixture_split(ring, &q, &even, text, sizeof text) ||
+          hcp_plan_moves(ring, &even.plan, &best.plan, &ask, best.workspace,
+                         best.workspace_bytes, text, sizeof text, &out);
+    if (!bad) {
+        uint64_t bits[2];
+
+        memcpy(bits, &out.move_ms, sizeof *bits);
+        memcpy(bits + 1, &out.saved_ms, sizeof *bits);
+        printf("%d %016llx %016llx", (int)out.decision, (unsigned long long)bits[0],
+               (unsigned long long)bits[1]);
+        for (size_t i = 0; i < out.n_moves; i++)
+            printf(" %d-%d:%lld", (int)moves[i].from, (int)moves[i].to,
+                   (long long)moves[i].tokens);
+        putchar('\n');
+    }
+    fixture_plan_free(&even);
+    fixture_plan_free(&best);
+    hcp_ring_free(ring);
+    hcp_models_free(models);
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -177,5 +246,8 @@ int main(int argc, char **argv)
         }
         fixture_free(models);
     }
+    for (int i = 0; i < 100; i++)
+        if (ask_decode(&seed))
+            return 1;
     return 0;
 }

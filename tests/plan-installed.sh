@@ -28,12 +28,16 @@ int main() { return hcp_plan_version() == HCP_PLAN_VERSION ? 0 : 1; }' |
     "$tmp/cxx"
 fi
 "$bindir/hcp-profile" import --db "$tmp/h.db" nvidia-h200-fa2
+"$bindir/hcp-profile" import --db "$tmp/h.db" nvidia-h200-decode
 "$bindir/hcp-plan" fit --quiet --db "$tmp/h.db"
 "$tmp/example" "$tmp/h.db" nvidia-h200@mps:100 nvidia-h200@mps:10 >"$tmp/out"
 grep -q '^rank 1: [0-9]* tokens' "$tmp/out"
 sed -n 3p "$tmp/out" >"$tmp/plan.json"
 grep -q '^equal shares: [0-9.]* ms' "$tmp/out"
 grep -q '^gain by late KV: 1' "$tmp/out"
+grep -q '^decode: 0[.0-9]* ms a step, 0[.0-9]* of it to merge by doubling' "$tmp/out"
+grep -q '^move: pays after ' "$tmp/out"
+grep -q '^rank [01] sends rank [01] [0-9]* tokens' "$tmp/out"
 "$bindir/hcp-plan" simulate --db "$tmp/h.db" --plan "$tmp/plan.json" >/dev/null
 if "$tmp/example" "$tmp/h.db" nvidia-l40s 2>"$tmp/err"; then
     echo "installcheck: an unknown device was planned for" >&2

@@ -8,7 +8,7 @@ program=hcp-plan
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..5
-check_options fit predict split compare simulate
+check_options fit predict split compare simulate transition
 
 check_examples 20
 
@@ -29,6 +29,8 @@ check_examples 20
     hcp-plan split --db h.db --ranks $r --seq-len 8K --memory 1G --weights 1=9M --json
     hcp-plan split --db h.db --ranks '4*nvidia-h200@mps:100' --seq-len 8K --node-ranks 2 \
         --double-ring --json
+    hcp-plan split --db h.db --ranks $r --seq-len 8K --phase decode --json
+    hcp-plan transition --db h.db --from prefill.json --to decode.json --steps 2000 --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
     hcp-plan fit --db h.db --json
 ) >"$tmp/json" 2>"$tmp/complained"

@@ -11,7 +11,8 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
 	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
 	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
-	tests/test-plan-memory tests/test-plan-rings
+	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
+	tests/test-plan-moves
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -44,6 +45,13 @@ tests_test_plan_late_LDADD = $(PLAN_LIBS)
 tests_test_plan_rings_SOURCES = tests/test-plan-rings.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
 tests_test_plan_rings_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rings_LDADD = $(PLAN_LIBS)
+DECODE_REFERENCE = tests/decode-reference.h tests/decode-reference.c
+tests_test_plan_decode_SOURCES = tests/test-plan-decode.c $(DECODE_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_decode_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_decode_LDADD = $(PLAN_LIBS)
+tests_test_plan_moves_SOURCES = tests/test-plan-moves.c $(DECODE_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_moves_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_moves_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
@@ -53,15 +61,16 @@ tests_test_plan_schedule_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
 tests_test_plan_given_SOURCES = tests/test-plan-given.c tests/plan-kinds.h $(PLAN_FIXTURE)
 tests_test_plan_given_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_given_LDADD = $(PLAN_LIBS)
-tests_test_plan_api_SOURCES = tests/test-plan-api.c tests/plan-kinds.h $(PLAN_FIXTURE)
+tests_test_plan_api_SOURCES = tests/test-plan-api.c tests/plan-kinds.h $(DECODE_REFERENCE) \
+	$(PLAN_FIXTURE)
 tests_test_plan_api_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
 tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
 dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats
+	tests/plan-cli.bats tests/plan-decode.bats
 TESTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats
+	tests/plan-cli.bats tests/plan-decode.bats
 EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 
 BENCHES += tests/bench-plan
@@ -83,7 +92,7 @@ bench-chart: tests/bench-plan
 		gnuplot -e "data='latency.csv'; picture='latency.svg'" \
 			$(srcdir)/planner/latency.gp && echo latency.svg; fi
 .PHONY: bench bench-chart
-EXTRA_DIST += planner/latency.gp planner/latency.md planner/latency.csv
+EXTRA_DIST += planner/latency.gp planner/latency.md planner/latency.csv planner/decode.md
 CLEANFILES += latency.csv latency.svg
 
 installcheck-local:

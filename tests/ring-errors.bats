@@ -110,6 +110,12 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
         mpirun -np 4 hcp-ring --plan rings.json --barrier
     refuse 2 "rank 0 (*): a plan is for rings of rings, of which search looks at none" \
         mpirun -np 4 hcp-ring search --plan rings.json
+    hcp-plan split --db m.db --ranks "2*$cpu" --tokens 100,200 --layout contiguous \
+        "${shape[@]}" --extrapolate --json |
+        sed 's/,"fingerprint":"[0-9a-f]*"//; s/"phase":"prefill"/"phase":"decode"/;
+             s/}$/,"merge":{"schedule":"doubling","bytes":272,"ms":0}}/' >decode.json
+    refuse 3 "rank 0 (*): decode.json is a plan of decode, which hcp-ring does not run" \
+        hcp-ring --plan decode.json
     sed 's/"makespan_ms":[0-9.e-]*/"makespan_ms":1/' two.json >edited.json
     refuse 1 "rank 0 (*): edited.json was changed after it was printed (its fingerprint does not match)" \
         mpirun -np 2 hcp-ring --plan edited.json

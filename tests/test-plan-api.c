@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/decode-reference.h"
 #include "tests/plan-kinds.h"
 
 /* ---- every allocation of the process is counted (not under a sanitizer, which has an
@@ -106,6 +107,63 @@ static void no_allocation(void **state)
         hcp_ring_free(ring);
     }
     fixture_free(models);
+}
+
+/* The same of decode, and of moving to it. */
+static void no_allocation_decode(void **state)
+{
+    struct decode_kind kind[8];
+    hcp_shape shape;
+    hcp_models *models;
+    hcp_ring *ring;
+    hcp_question q;
+    hcp_move_question ask;
+    struct fixture_plan even, best;
+    hcp_move moves[8];
+    hcp_segment segments[64];
+    hcp_merge_send sends[256];
+    hcp_moves out;
+    char text[512], json[8192];
+    size_t n_sends;
+    long before;
+
+    (void)state;
+    for (int r = 0; r < 8; r++)
+        kind[r] = (struct decode_kind){0.01, 1e-5 * (1 + r), 0.001, 0.02, 5, 64};
+    hcp_shape_init(&shape);
+    strcpy(shape.phase, "decode");
+    models = decode_models(kind, 8, &shape);
+    ring = decode_ring(models, &shape, NULL, NULL, NULL, 8);
+    fixture_plan_init(&even, 8);
+    fixture_plan_init(&best, 8);
+    hcp_question_init(&q);
+    q.seq_len = 65536;
+    q.extrapolate = 1;
+    q.link_alpha_us = 5;
+    q.link_gbps = 50;
+    hcp_move_question_init(&ask);
+    ask.extrapolate = 1;
+    ask.link_gbps = 50;
+    ask.steps = 1000;
+    hcp_moves_init(&out, moves, 8, segments, 64);
+    before = allocations;
+    assert_int_equal(fixture_split(ring, &q, &best, text, sizeof text), HCP_STATUS_OK);
+    q.strategy = HCP_STRATEGY_EVEN;
+    assert_int_equal(fixture_split(ring, &q, &even, text, sizeof text), HCP_STATUS_OK);
+    assert_int_equal(hcp_plan_merge_sends(&best.plan, sends, 256, &n_sends), HCP_STATUS_OK);
+    assert_int_equal(hcp_plan_moves(ring, &even.plan, &best.plan, &ask, best.workspace,
+                                    best.workspace_bytes, text, sizeof text, &out),
+                     HCP_STATUS_OK);
+    assert_int_equal(out.decision, HCP_MOVE_GO);
+    assert_int_equal(hcp_plan_to_json(&best.plan, json, sizeof json, NULL), HCP_STATUS_OK);
+    assert_int_equal(hcp_plan_from_json(json, strlen(json), text, sizeof text, &even.plan),
+                     HCP_STATUS_OK);
+    assert_int_equal(hcp_plan_memory(&even.plan, text, sizeof text), HCP_STATUS_OK);
+    assert_int_equal(allocations, before);
+    fixture_plan_free(&even);
+    fixture_plan_free(&best);
+    hcp_ring_free(ring);
+    hcp_models_free(models);
 }
 
 /* ---- threads ---- */
@@ -501,7 +559,8 @@ static void missing_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_allocation), cmocka_unit_test(threads_agree),
+        cmocka_unit_test(no_allocation),
+        cmocka_unit_test(no_allocation_decode), cmocka_unit_test(threads_agree),
         cmocka_unit_test(binding),       cmocka_unit_test(fastest_kernel),
         cmocka_unit_test(refusals),      cmocka_unit_test(predictions),
         cmocka_unit_test(words),         cmocka_unit_test(missing_files)};
