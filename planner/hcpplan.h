@@ -242,10 +242,10 @@ typedef struct hcp_question {
     double node_shared_gbps; /* what the ranks of a node send to others, all together; 0:
                                 each as much as it can */
     hcp_rings rings;         /* default ONE */
-    hcp_merge merge; /* of a ring of decode; default AUTO. That has one link for all pairs,
-                        contiguous shares, and none of: linear work, buffers, barrier,
-                        sub_blocks, an order, links, late_kv, joint, nodes. seq_len is then
-                        the keys of each sequence, and causal is not looked at */
+    hcp_merge merge; /* of a ring of decode; default AUTO. That has one link for all
+                        pairs, contiguous shares, and none of: linear work, barrier,
+                        sub_blocks, an order, links, late_kv, joint, nodes; causal and
+                        buffers are not looked at. seq_len is the keys of each sequence */
 } hcp_question;
 
 /* A run of consecutive tokens. */

@@ -199,6 +199,13 @@ static int pair_few(const struct pairing *p, hcp_move *move, size_t *n_moves, do
     return s.nodes <= MOST_NODES;
 }
 
+static int64_t bytes_of(const struct pairing *p, int64_t tokens)
+{
+    double bytes = (double)tokens * p->token_bytes;
+
+    return bytes < 9e18 ? (int64_t)bytes : INT64_MAX;
+}
+
 /* ---- which tokens ---- */
 
 /* The last tokens that a rank of the old plan still has: what it has given away before is
@@ -477,7 +484,7 @@ static hcp_status name_tokens(const struct pairing *p, const hcp_plan *from,
                              "array of %zu segments, up to %zu needed",
                              out->segments_capacity, from->n_segments + out->n_moves);
         given[r] += move->tokens;
-        move->bytes = (int64_t)((double)move->tokens * p->token_bytes);
+        move->bytes = bytes_of(p, move->tokens);
         move->ms = pair_ms(p, move->from, move->to, move->tokens);
         move->first_segment = (int64_t)out->n_segments;
         move->n_segments = n;
@@ -534,7 +541,7 @@ hcp_status hcp_plan_moves(const hcp_ring *ring, const hcp_plan *from, const hcp_
         p.take[r] = new[r] > old[r] ? new[r] - old[r] : 0;
         out.tokens += p.give[r];
     }
-    out.bytes = (int64_t)((double)out.tokens * p.token_bytes);
+    out.bytes = bytes_of(&p, out.tokens);
     status = step_times(ring, to, question, &s, old, new, text, text_size, &out);
     if (!status)
         status = pair_up(&p, &s, text, text_size, &out);

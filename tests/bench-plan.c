@@ -5,7 +5,7 @@
  * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
  * that queries and KV are split apart), p50 and p99 in us, allocations, and what else
  * there is: a layer's linear work, caps in bytes far from or in the way, nodes and rings
- * of rings. Times are the processor's for this thread: a decision waits for nothing, and
+ * of rings, decode. Times are the processor's for this thread: a decision waits for nothing, and
  * others on the machine do not count; nor does reading the clock, the least of 1000 times.
  * With --chart: latency and memory against the number
  * of ranks, as planner/latency.md and latency.gp have it.
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "tests/plan-fixture.h"
+#include "tests/decode-reference.h"
 
 static long allocations;
 
@@ -58,8 +58,9 @@ static const struct fixture kinds[] = {
      .error = 0.02},
 };
 
-static enum { NOTHING, LAYER, ROOMY, FULL, RINGS } also;
-static const char *const also_names[] = {"", "  layer", "  roomy", "  full", "  rings"};
+static enum { NOTHING, LAYER, ROOMY, FULL, RINGS, DECODE } also;
+static const char *const also_names[] = {"",       "  layer", "  roomy",
+                                         "  full", "  rings", "  decode"};
 
 /* The second half of the ranks is the slow kind. With caps in the way each of it has room
  * for 2000 of about 8000 tokens of one layer, and for the buffers. */
@@ -76,7 +77,11 @@ static hcp_ring *make_ring(const hcp_models *models, size_t n)
 
         hcp_rank_init(&ranks[r]);
         snprintf(ranks[r].device, sizeof ranks[r].device, "%s", kinds[slow].device);
-        if (also == LAYER) {
+        if (also == DECODE) {
+            strcpy(shape.phase, "decode");
+            strcpy(ranks[r].device, "nvidia-h200");
+            strcpy(ranks[r].limit, slow ? "mps:2" : "mps:1");
+        } else if (also == LAYER) {
             ranks[r].linear_before_us = slow ? 0.2 : 0.1;
             ranks[r].linear_after_us = slow ? 1 : 0.5;
         } else if (also == ROOMY || (also == FULL && !slow)) {
@@ -165,6 +170,10 @@ static struct result measure(const hcp_models *models, const struct bench *b)
         question.link_gbps = 200;
         question.node_gbps = 25;
         question.rings = HCP_RINGS_BEST;
+    }
+    if (also == DECODE) {
+        question.link_alpha_us = 10;
+        question.link_gbps = 100;
     }
     /* Three calls to warm up, or one where there are few. */
     for (int i = b->order ? 0 : b->calls < 10 ? -1 : -3; i < b->calls; i++) {
@@ -274,7 +283,10 @@ static void chart(const hcp_models *models)
 
 int main(int argc, char **argv)
 {
+    static const struct decode_kind decode_kinds[] = {{0.007, 1e-5, 0, 0.02, 1, 64},
+                                                      {0.008, 4e-5, 0, 0.02, 2, 64}};
     hcp_models *models = fixture_models(kinds, 2);
+    hcp_shape shape;
 
     if (argc > 1 && strcmp(argv[1], "--chart") == 0) {
         chart(models);
@@ -292,5 +304,11 @@ int main(int argc, char **argv)
         run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0,
             also == FULL ? 1024 : 32);
     fixture_free(models);
+    hcp_shape_init(&shape);
+    strcpy(shape.phase, "decode");
+    models = decode_models(decode_kinds, 2, &shape);
+    also = DECODE;
+    run(models, 0, HCP_LAYOUT_CONTIGUOUS, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0, 4);
+    hcp_models_free(models);
     return 0;
 }

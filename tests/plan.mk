@@ -76,7 +76,7 @@ EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 BENCHES += tests/bench-plan
 EXTRA_PROGRAMS = tests/bench-plan
 CLEANFILES += tests/bench-plan
-tests_bench_plan_SOURCES = tests/bench-plan.c $(PLAN_FIXTURE)
+tests_bench_plan_SOURCES = tests/bench-plan.c $(DECODE_REFERENCE) $(PLAN_FIXTURE)
 tests_bench_plan_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
 tests_bench_plan_LDADD = planner/libhcpplancore.la fit/libhcpmodel.la \
 	kernels/libhcpgeometry.la db/libhcpdb.la \
