@@ -36,6 +36,7 @@ sed -n 3p "$tmp/out" >"$tmp/plan.json"
 grep -q '^equal shares: [0-9.]* ms' "$tmp/out"
 grep -q '^gain by late KV: 1' "$tmp/out"
 grep -q '^decode: 0[.0-9]* ms a step, 0[.0-9]* of it to merge by doubling' "$tmp/out"
+grep -q '^messages of the merge: 2$' "$tmp/out"
 grep -q '^move: pays after ' "$tmp/out"
 grep -q '^rank [01] sends rank [01] [0-9]* tokens' "$tmp/out"
 "$bindir/hcp-plan" simulate --db "$tmp/h.db" --plan "$tmp/plan.json" >/dev/null
