@@ -257,10 +257,10 @@ struct link_into_plan {
 };
 
 /* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
- * to pass an even share's KV on, in pieces, or in decode a partial result, from the sizes
- * about such a piece; what the command line gave stays. Where ranks stand on nodes, that of
- * neighbours on one, and the same between nodes, neighbours and ranks in the same place of
- * two. */
+ * to pass an even share's KV on, in pieces, or in decode of the pair of ranks that does for
+ * a partial result, from the sizes about such a piece; what the command line gave stays.
+ * Where ranks stand on nodes, that of neighbours on one, and the same between nodes,
+ * neighbours and ranks in the same place of two. */
 static int measured_link(const struct plan_args *args, const int32_t *host_of,
                          const hcp_shape *shape, const hcp_rank *ranks, size_t n,
                          int64_t seq_len, int32_t pieces, int32_t node_ranks,
@@ -282,6 +282,11 @@ static int measured_link(const struct plan_args *args, const int32_t *host_of,
     if (rc)
         return rc;
     rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
+    /* Decode may merge between any two. */
+    for (; rc == HCP_OK && of_decode(shape->phase) && n <= 64 && p.step < n / 2;) {
+        p.step++;
+        rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
+    }
     if (rc == HCP_OK && longest >= 0) {
         if (!(args->given & PLAN_GIVEN_ALPHA))
             *out->alpha_us = fit.alpha_us;
