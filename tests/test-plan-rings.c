@@ -236,7 +236,7 @@ static void costs(void **state)
     }
     print_message("# %d splits with two levels, %d of them faster so; %d have none\n",
                   two, faster, none);
-    if (fixture_scale() >= 0.2)
+    if (fixture_scale() >= 0.5)
         assert_true(two >= 200 && faster >= 100 && two - faster >= 50 && none >= 50);
 }
 
@@ -328,7 +328,7 @@ static void choices(void **state)
         "# two levels in %d of %d plans (%d under caps in bytes), %.3g times as fast "
         "at most\n",
         taken, problems, capped, gain);
-    if (fixture_scale() >= 0.2)
+    if (fixture_scale() >= 0.5)
         assert_true(taken >= 20 && problems - taken >= 20);
 }
 
