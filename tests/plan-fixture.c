@@ -32,6 +32,28 @@ double fixture_real(uint64_t *state, double lo, double hi)
     return lo + (hi - lo) * (double)(fixture_random(state) >> 11) / 9007199254740992.0;
 }
 
+int fixture_next_order(int32_t *v, size_t n)
+{
+    size_t i = n - 1, j = n - 1;
+    int32_t swap;
+
+    while (i > 0 && v[i - 1] > v[i])
+        i--;
+    if (i == 0)
+        return 0;
+    while (v[j] < v[i - 1])
+        j--;
+    swap = v[i - 1];
+    v[i - 1] = v[j];
+    v[j] = swap;
+    for (j = n - 1; i < j; i++, j--) {
+        swap = v[i];
+        v[i] = v[j];
+        v[j] = swap;
+    }
+    return 1;
+}
+
 double fixture_scale(void)
 {
     const char *text = getenv("HCP_TEST_SCALE");

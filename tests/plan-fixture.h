@@ -35,6 +35,9 @@ uint64_t fixture_random(uint64_t *state);
 int64_t fixture_range(uint64_t *state, int64_t lo, int64_t hi); /* inclusive */
 double fixture_real(uint64_t *state, double lo, double hi);
 
+/* Next permutation of n, in lexical order; 0: that was the last. */
+int fixture_next_order(int32_t *v, size_t n);
+
 /* $HCP_TEST_SCALE as a number, 1 if unset. */
 double fixture_scale(void);
 

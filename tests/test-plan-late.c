@@ -485,29 +485,6 @@ static void reorder(const struct late_case *c, const int32_t *order,
     reference_forget();
 }
 
-/* Next permutation of n, in lexical order; 0: that was the last. */
-static int next_order(int32_t *v, size_t n)
-{
-    size_t i = n - 1, j = n - 1;
-    int32_t swap;
-
-    while (i > 0 && v[i - 1] > v[i])
-        i--;
-    if (i == 0)
-        return 0;
-    while (v[j] < v[i - 1])
-        j--;
-    swap = v[i - 1];
-    v[i - 1] = v[j];
-    v[j] = swap;
-    for (j = n - 1; i < j; i++, j--) {
-        swap = v[i];
-        v[i] = v[j];
-        v[j] = swap;
-    }
-    return 1;
-}
-
 /* Caps that forbid balance, as often as not. */
 static void cap_some(struct late_case *c, uint64_t *seed)
 {
@@ -563,7 +540,7 @@ static void ranks_in_order(void **state)
                          p.plan.given_order_ms, ms);
             best = fmin(best, ms);
             hcp_ring_free(other.ring);
-        } while (next_order(order, n));
+        } while (fixture_next_order(order, n));
         if (p.plan.any_order_ms < best * (1 - 1e-9))
             fail_msg("problem %d: %.12g, at best %.12g", i, p.plan.any_order_ms, best);
         near += p.plan.any_order_ms <= 1.01 * best;

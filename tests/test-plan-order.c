@@ -245,28 +245,6 @@ static void check_plan(const struct order_case *c, const hcp_plan *plan, int num
     hcp_ring_free(in_order.ring);
 }
 
-static int next_order(int32_t *v, size_t n)
-{
-    size_t i = n - 1, j = n - 1;
-    int32_t swap;
-
-    while (i > 0 && v[i - 1] > v[i])
-        i--;
-    if (i == 0)
-        return 0;
-    while (v[j] < v[i - 1])
-        j--;
-    swap = v[i - 1];
-    v[i - 1] = v[j];
-    v[j] = swap;
-    for (j = n - 1; i < j; i++, j--) {
-        swap = v[i];
-        v[i] = v[j];
-        v[j] = swap;
-    }
-    return 1;
-}
-
 /* All splits of tiles over ranks r .. n - 1, the rest at any; the least makespan. */
 static double split_best(const struct order_case *c, size_t r, int64_t tiles,
                          int64_t tile, int64_t *tokens)
@@ -342,7 +320,7 @@ static double brute_force(const struct order_case *c, double *given)
         if (isnan(*given))
             *given = ms;
         best = fmin(best, ms);
-    } while (next_order(order, c->n));
+    } while (fixture_next_order(order, c->n));
     return best;
 }
 
