@@ -4,7 +4,8 @@
 #include "planner/commands.h"
 #include "planner/options.h"
 
-enum { OPT_STRATEGY = 0x4000, OPT_TOKENS, OPT_KV_TOKENS };
+enum { OPT_STRATEGY = 0x4000, OPT_TOKENS, OPT_KV_TOKENS, OPT_DOCUMENTS, OPT_WHOLE,
+       OPT_CUT_GAIN };
 
 static const struct argp_option options[] = {
     {"strategy", OPT_STRATEGY, "NAME", 0,
@@ -13,12 +14,18 @@ static const struct argp_option options[] = {
      "Predict this split, tokens by rank, instead of making one", 0},
     {"kv-tokens", OPT_KV_TOKENS, "N,N,...", 0,
      "With --tokens, which are queries then: tokens whose KV each rank keeps", 0},
+    {"documents", OPT_DOCUMENTS, "LIST|FILE", 0,
+     "Spread documents of these lengths over the ranks instead of one sequence", 0},
+    {"whole-documents", OPT_WHOLE, NULL, 0, "With --documents: cut none of them", 0},
+    {"cut-gain", OPT_CUT_GAIN, "PART", 0,
+     "With --documents: cuts must gain more than this part of the time (0.01)", 0},
     {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct plan_args *args = state->input;
+    struct hcp_err err = {0};
 
     switch (key) {
     case ARGP_KEY_INIT:
@@ -35,7 +42,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_KV_TOKENS:
         args->kv_tokens = arg;
         return 0;
+    case OPT_DOCUMENTS:
+        args->documents = arg;
+        return 0;
+    case OPT_WHOLE:
+        args->whole_documents = 1;
+        return 0;
+    case OPT_CUT_GAIN:
+        if (hcp_parse_double(arg, &args->cut_gain, &err))
+            argp_error(state, "--cut-gain: %s", err.text);
+        if (!(args->cut_gain >= 0 && args->cut_gain <= 10))
+            argp_error(state, "--cut-gain '%s' is not in 0..10", arg);
+        return 0;
     case ARGP_KEY_END:
+        if (!args->documents && (args->whole_documents || args->cut_gain >= 0))
+            argp_error(state, "--whole-documents and --cut-gain belong to --documents: "
+                              "their lengths");
         if (args->tokens && args->given & PLAN_GIVEN_STRATEGY)
             argp_error(state, "--tokens is a split already; leave --strategy out");
         if (args->tokens && args->given & PLAN_GIVEN_JOINT)
@@ -55,7 +77,7 @@ int cmd_split(int argc, char **argv)
     static const struct argp_child children[] = {
         {&plan_common_argp, 0, NULL, 0}, {&plan_ring_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        options,  parse, NULL, "Splits one sequence over the ranks of a ring.",
+        options,  parse, NULL, "Splits one sequence over the ranks of a ring, or spreads documents over them.",
         children, NULL,  NULL};
     struct plan_args args;
     struct session s = {0};
@@ -66,6 +88,8 @@ int cmd_split(int argc, char **argv)
     plan_args_init(&args);
     args.decode = 1;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
+    if (args.documents)
+        return documents_split(&args);
     rc = session_open(&args, &s, &err);
     if (rc == HCP_OK)
         rc = session_split(&args, &s, &err);

@@ -634,6 +634,179 @@ HCP_API hcp_status hcp_plan_from_json(const char *json, size_t length, char *tex
  * makespan and models_hash. */
 HCP_API uint64_t hcp_plan_fingerprint(const hcp_plan *plan);
 
+/* ---- several documents in one step ----
+ *
+ * A pack of documents of any lengths (a packed training batch, a batch of prompts): each
+ * token sees tokens of its own document alone, under a causal mask itself and earlier
+ * ones. Every document lies whole on one rank, or is cut: then a run of neighbouring ranks
+ * (in the caller's order, ranks without tokens left out) shares it, the first tokens on
+ * the first of them, and no two documents cross from one rank to the next at the same
+ * place. So each document has at most one part a rank, and there are fewer cuts than
+ * ranks.
+ *
+ * What a plan's times assume. A rank does the linear work before attention of all its
+ * tokens, then its whole documents and own blocks of its parts, each a call of the kernel,
+ * then the block of each earlier part of the document it shares, nearest first, as its
+ * keys and values come, and the linear work after that. Keys and values go from rank to
+ * rank along the run, nearest first, a block at a time; a link does not send before both
+ * of its ends are done with their linear work before attention; there is a buffer for
+ * every block received. Documents do not wait for each other. */
+
+/* Most documents of a pack, and most ranks that they are spread over. */
+#define HCP_DOCUMENTS_MAX ((size_t)1 << 20)
+#define HCP_DOCUMENTS_MAX_RANKS 256
+
+/* What to spread, and how. */
+typedef struct hcp_documents {
+    size_t size;
+    const int64_t *lengths; /* [n_documents] tokens, 1 or more each; together at most
+                               HCP_PLAN_MAX_LEN */
+    size_t n_documents;
+    int32_t causal; /* default 1; 0: a token sees all of its document, none is cut */
+    int32_t whole;  /* 1: none is cut; default 0 */
+    double cut_gain; /* cuts must make the whole step faster by more than this part of it,
+                        0 .. 10; default 0.01. 0: any gain will do */
+    int64_t tile; /* cuts lie at multiples of it from the document's start; 0 (default):
+                     the largest kernel tile among the ranks' models */
+    double link_alpha_us, link_gbps; /* of transfers between ranks, as in hcp_question */
+    int32_t extrapolate;             /* as there */
+    int32_t layers;                  /* as there, default 1 */
+    int64_t activation_bytes;
+} hcp_documents;
+
+/* Why areas are uneven by more than 2 %. */
+typedef enum hcp_uneven {
+    HCP_UNEVEN_NO = 0,    /* they are not */
+    HCP_UNEVEN_TIME = 1,  /* times are even within 2 %: calls, tiles and linear work cost
+                             beside area */
+    HCP_UNEVEN_WHOLE = 2, /* documents are not to be cut, or none is under this mask */
+    HCP_UNEVEN_GAIN = 3,  /* cuts would gain less than cut_gain */
+    HCP_UNEVEN_CAPS = 4,  /* a rank with time left cannot hold a tile more */
+    HCP_UNEVEN_TILE = 5,  /* a tile of its longest part takes the rank that finishes last
+                             more than 2 % of the mean time, or the one that finishes
+                             first more than it has left */
+    HCP_UNEVEN_WAIT = 6,  /* a rank waits for keys and values for more than 2 % of the
+                             mean time */
+    HCP_UNEVEN_COST = 7   /* none of these: no cut was found whose calls and transfers
+                             cost less than it evens out */
+} hcp_uneven;
+
+/* Tokens [offset, offset + length) of a document. No size member, as hcp_segment. */
+typedef struct hcp_document_part {
+    int64_t document, offset, length;
+} hcp_document_part;
+
+/* A rank's part of a plan for documents. No size member, as hcp_plan_rank. */
+typedef struct hcp_documents_rank {
+    char device[64], limit[32], model[8];
+    int64_t tokens;
+    int64_t area;            /* (query, key) pairs that it computes */
+    int64_t received_tokens; /* whose keys and values come from earlier ranks */
+    int64_t first_part, n_parts; /* its part of hcp_documents_plan.parts, in which
+                                    documents ascend */
+    double predicted_ms; /* when it has finished */
+    double compute_ms;   /* its calls, finish passes and linear work; the rest waiting */
+    double linear_before_us, linear_before_fixed_us; /* as in hcp_rank */
+    double linear_after_us, linear_after_fixed_us, linear_error;
+    int64_t max_tokens, max_bytes, weight_bytes;
+    int64_t memory_bytes; /* weights, K and V of all layers and activation_bytes of its
+                             tokens, and K and V of a layer of those it receives; 0
+                             without tokens */
+} hcp_documents_rank;
+
+/* The answer. The caller provides the arrays and their capacities
+ * (hcp_documents_plan_init()); everything else is output. */
+typedef struct hcp_documents_plan {
+    size_t size;
+    hcp_documents_rank *ranks;
+    size_t ranks_capacity;
+    hcp_document_part *parts;
+    size_t parts_capacity; /* n_documents + ranks - 1 is always enough */
+    int64_t *lengths;
+    size_t lengths_capacity;
+
+    size_t n_ranks, n_parts, n_documents;
+    hcp_shape shape;
+    char provider[32];
+    int32_t causal, whole;
+    double cut_gain;
+    int64_t tile;
+    double link_alpha_us, link_gbps;
+    int32_t layers;
+    int64_t activation_bytes;
+
+    int64_t n_cut;      /* documents on more than one rank */
+    double makespan_ms; /* the rank that finishes last */
+    double interval_lo_ms, interval_hi_ms; /* about 90 %, as in hcp_plan */
+    double bound_ms; /* all area and linear work, every rank being busy all the time and
+                        as fast as on the document that suits it best, or in this plan: no
+                        plan at these speeds is faster */
+    double even_ms;  /* the documents one after the other as given, the same number of
+                        tokens on each rank but for cuts at whole tiles; NaN: over a cap,
+                        outside the measured lengths, or cut under a full mask */
+    double gain_over_even; /* even_ms / makespan_ms */
+    double whole_ms; /* the fastest found without cuts; NaN: none under the caps or inside
+                        the measured lengths */
+    double gain_over_whole;
+    double imbalance;      /* longest compute_ms over their mean, less 1 */
+    double area_imbalance; /* the same of area over the rank's speed on the whole pack */
+    hcp_uneven uneven;     /* why that is above 0.02 */
+    hcp_source source;
+    int32_t critical_rank;
+    int32_t exact; /* 1: no other plan of this kind is predicted faster, but for what
+                      cut_gain leaves (of few documents and tiles on up to 6 ranks) */
+    int32_t given; /* 1: parts are the caller's */
+    uint64_t models_hash, fingerprint;
+} hcp_documents_plan;
+
+/* "no" "time" "whole" "gain" "caps" "tile" "wait" "cost"; "?" for a number that is none. */
+HCP_API const char *hcp_uneven_name(hcp_uneven uneven);
+
+/* Defaults as named in the struct. */
+HCP_API void hcp_documents_init(hcp_documents *documents);
+/* Clears the plan, sets its size and the caller's arrays. */
+HCP_API void hcp_documents_plan_init(hcp_documents_plan *plan, hcp_documents_rank *ranks,
+                                     size_t ranks_capacity, hcp_document_part *parts,
+                                     size_t parts_capacity, int64_t *lengths,
+                                     size_t lengths_capacity);
+
+/* Bytes of workspace that the next two need, of any alignment; 0 for numbers that they do
+ * not take. */
+HCP_API size_t hcp_documents_workspace_bytes(const hcp_ring *ring, size_t n_documents);
+
+/* Spreads documents over the ranks of a ring (phase prefill, batch 1) so that the last
+ * rank finishes as early as possible: caps are kept, no token is lost, and a document is
+ * cut only where that helps. Never predicted slower than whole documents by more than
+ * cut_gain, nor than even tokens by more than that. Allocates nothing, takes no lock.
+ * HCP_STATUS_OUTSIDE names a length that is not measured, HCP_STATUS_INFEASIBLE what the
+ * caps fall short by. */
+HCP_API hcp_status hcp_documents_split(const hcp_ring *ring,
+                                       const hcp_documents *documents, void *workspace,
+                                       size_t workspace_bytes, char *text,
+                                       size_t text_size, hcp_documents_plan *plan);
+
+/* The plan of parts of the caller's own: counts[n] of each rank, one rank after another,
+ * in any order. They are whole documents, and cut ones as above; cuts need not lie on
+ * tiles. */
+HCP_API hcp_status hcp_documents_evaluate(const hcp_ring *ring,
+                                          const hcp_documents *documents,
+                                          const hcp_document_part *parts,
+                                          const int64_t *counts, void *workspace,
+                                          size_t workspace_bytes, char *text,
+                                          size_t text_size, hcp_documents_plan *plan);
+
+/* As hcp_plan_to_json(), hcp_plan_json_counts(), hcp_plan_from_json() and
+ * hcp_plan_fingerprint(). Reading refuses text in which a token of a document is missing
+ * or comes twice, or parts are none that a plan can have. */
+HCP_API hcp_status hcp_documents_to_json(const hcp_documents_plan *plan, char *json,
+                                         size_t size, size_t *needed);
+HCP_API hcp_status hcp_documents_json_counts(const char *json, size_t length, char *text,
+                                             size_t text_size, size_t *n_ranks,
+                                             size_t *n_parts, size_t *n_documents);
+HCP_API hcp_status hcp_documents_from_json(const char *json, size_t length, char *text,
+                                           size_t text_size, hcp_documents_plan *plan);
+HCP_API uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan);
+
 #ifdef __cplusplus
 }
 #endif

@@ -10,7 +10,11 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/plan-write.c planner/plan-read.c planner/plan-check.c planner/late.c \
 	planner/ring-late.c planner/joint.h planner/joint.c planner/joint-ring.c \
 	planner/joint-search.c planner/joint-memory.c planner/joint-answer.c \
-	planner/decode.h planner/decode.c planner/decode-solve.c planner/merge.c planner/moves.c
+	planner/decode.h planner/decode.c planner/decode-solve.c planner/merge.c planner/moves.c \
+	planner/json-out.h planner/hash.h planner/documents.h planner/documents.c \
+	planner/documents-eval.c planner/documents-search.c planner/documents-fill.c \
+	planner/documents-exact.c planner/documents-report.c \
+	planner/documents-write.c planner/documents-read.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
 # inside link it.
@@ -37,7 +41,8 @@ planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit
 	planner/options.h planner/options.c planner/per-rank.c planner/layer-measured.h \
 	planner/layer-measured.c planner/session.c planner/hosts.c planner/links-file.c planner/text.c \
 	planner/text-decode.c \
-	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c planner/plan-file.c planner/cmd-transition.c
+	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c planner/plan-file.c planner/cmd-transition.c \
+	planner/documents-session.c planner/documents-list.c planner/documents-text.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
 planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpdecode.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \
 	$(GSL_LIBS) $(LIBM)

@@ -79,6 +79,14 @@ const char *hcp_move_decision_name(hcp_move_decision decision)
     return name_of(move_decisions, COUNT(move_decisions), (int)decision);
 }
 
+const char *hcp_uneven_name(hcp_uneven uneven)
+{
+    static const char *const names[] = {"no", "time", "whole", "gain",
+                                        "caps", "tile", "wait", "cost"};
+
+    return name_of(names, COUNT(names), (int)uneven);
+}
+
 const char *hcp_source_name(hcp_source source)
 {
     return name_of(sources, COUNT(sources), (int)source);

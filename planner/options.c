@@ -126,6 +126,7 @@ static const struct argp_option ring_options[] = {
 void plan_args_init(struct plan_args *args)
 {
     memset(args, 0, sizeof *args);
+    args->cut_gain = -1;
     hcp_shape_defaults(&args->shape);
     hcp_question_init(&args->question);
 }

@@ -36,6 +36,9 @@ struct plan_args {
     int32_t channels;   /* of NCCL, with which they were measured; 0: its own choice */
     const char *linear; /* --linear-us, NULL none */
     const char *memory, *weights; /* NULL none */
+    const char *documents;        /* split: --documents, NULL none */
+    int whole_documents;
+    double cut_gain; /* < 0: not given */
     struct layer_args layer;
     int layer_given; /* some of it */
     int json;
@@ -130,6 +133,15 @@ int plan_load(const char *path, hcp_plan *plan, struct hcp_err *err);
  * plan's ranks, unless the command line has its numbers. */
 int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
                       double *alpha_us, double *gbps, struct hcp_err *err);
+
+/* documents-session.c: split --documents, with what the command line gave; exit code. */
+int documents_split(struct plan_args *args);
+/* documents-list.c: lengths from a list, or from the file that is named ("-": standard
+ * input): numbers apart by commas or white space, N*LENGTH for N of a length, # up to the
+ * end of a line for remarks. A new array of *n. */
+int documents_list(const char *text, int64_t **lengths, size_t *n, struct hcp_err *err);
+/* documents-text.c: table by rank and a summary; non-zero if printing failed. */
+int documents_print(const hcp_documents_plan *plan, FILE *out);
 
 /* The plan as JSON, malloc'ed; NULL without memory. */
 char *plan_json(const hcp_plan *plan);

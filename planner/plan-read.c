@@ -626,6 +626,8 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
     struct reading *r = ctx;
     int id = find_member(member_names, M_COUNT, key);
 
+    if (strcmp(key, "documents") == 0)
+        return jin_fail(in, "it is one for documents (hcp_documents_from_json())");
     if (id < 0)
         return jin_skip(in);
     if (r->seen >> id & 1)

@@ -1,98 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
-#include "db/parse.h"
 #include "planner/decode.h"
-
-/* Appends to a buffer and counts on when it is full. */
-struct json_out {
-    char *buf;
-    size_t size, n;
-};
-
-static void put(struct json_out *out, const char *text)
-{
-    for (; *text; text++, out->n++)
-        if (out->n + 1 < out->size)
-            out->buf[out->n] = *text;
-}
-
-static void put_name(struct json_out *out, const char *name)
-{
-    put(out, ",\"");
-    put(out, name);
-    put(out, "\":");
-}
-
-static void put_int(struct json_out *out, int64_t v)
-{
-    char text[24], *p = text + sizeof text - 1;
-    uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v;
-
-    *p = 0;
-    do {
-        *--p = (char)('0' + u % 10);
-        u /= 10;
-    } while (u);
-    if (v < 0)
-        *--p = '-';
-    put(out, p);
-}
-
-static void put_double(struct json_out *out, double v)
-{
-    char text[32];
-
-    put(out, v - v == 0 ? hcp_format_double(v, text) : "null");
-}
-
-/* Names are slugs, but a plan may come from anywhere: escape what JSON forbids. */
-static void put_string(struct json_out *out, const char *text, size_t max)
-{
-    static const char hex[] = "0123456789abcdef";
-
-    put(out, "\"");
-    for (size_t i = 0; i < max && text[i]; i++) {
-        char c = text[i], one[7] = {c, 0};
-
-        if (c == '"' || c == '\\')
-            memcpy(one, (char[]){'\\', c, 0}, 3);
-        else if ((unsigned char)c < 0x20)
-            memcpy(one, (char[]){'\\', 'u', '0', '0', hex[c >> 4 & 15], hex[c & 15], 0},
-                   7);
-        put(out, one);
-    }
-    put(out, "\"");
-}
-
-static void put_hash(struct json_out *out, uint64_t v)
-{
-    static const char hex[] = "0123456789abcdef";
-    char text[19] = "\"";
-
-    for (int i = 0; i < 16; i++)
-        text[1 + i] = hex[v >> (60 - 4 * i) & 15];
-    text[17] = '"';
-    text[18] = 0;
-    put(out, text);
-}
-
-static void name_int(struct json_out *out, const char *name, int64_t v)
-{
-    put_name(out, name);
-    put_int(out, v);
-}
-
-static void name_double(struct json_out *out, const char *name, double v)
-{
-    put_name(out, name);
-    put_double(out, v);
-}
-
-static void name_string(struct json_out *out, const char *name, const char *v, size_t max)
-{
-    put_name(out, name);
-    put_string(out, v, max);
-}
+#include "planner/hash.h"
+#include "planner/json-out.h"
 
 static int has_linear(const hcp_plan_rank *rank)
 {
@@ -304,32 +214,6 @@ hcp_status hcp_plan_to_json(const hcp_plan *plan, char *json, size_t size, size_
         return HCP_STATUS_SPACE;
     json[out.n] = 0;
     return HCP_STATUS_OK;
-}
-
-/* FNV-1a by words of 64 bits instead of bytes, with the high half folded down so that
- * it counts; the same on every machine. */
-static void hash_u64(uint64_t *h, uint64_t v)
-{
-    *h = (*h ^ v) * UINT64_C(0x100000001b3);
-    *h ^= *h >> 32;
-}
-
-static void hash_double(uint64_t *h, double v)
-{
-    uint64_t bits;
-
-    memcpy(&bits, &v, sizeof bits);
-    hash_u64(h, bits);
-}
-
-/* Length first, so that two names never run together. */
-static void hash_text(uint64_t *h, const char *text, size_t max)
-{
-    size_t n = strnlen(text, max);
-
-    hash_u64(h, n);
-    for (size_t i = 0; i < n; i++)
-        hash_u64(h, (unsigned char)text[i]);
 }
 
 static void hash_segments(uint64_t *h, const hcp_segment *segment, int64_t n)

@@ -19,6 +19,7 @@
  *   rings.c       nodes, and rings of rings
  *   decode.c, decode-solve.c, merge.c       the decode phase (decode.h)
  *   moves.c       from one plan to another
+ *   documents*.c  several documents in one step (documents.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.

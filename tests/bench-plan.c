@@ -5,10 +5,10 @@
  * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
  * that queries and KV are split apart), p50 and p99 in us, allocations, and what else
  * there is: a layer's linear work, caps in bytes far from or in the way, nodes and rings
- * of rings, decode. Times are the processor's for this thread: a decision waits for nothing, and
- * others on the machine do not count; nor does reading the clock, the least of 1000 times.
- * With --chart: latency and memory against the number
- * of ranks, as planner/latency.md and latency.gp have it.
+ * of rings, decode; then several documents in one step. Times are the processor's for
+ * this thread: a decision waits for nothing, and others on the machine do not count; nor
+ * does reading the clock, the least of 1000 times. With --chart: latency and memory
+ * against the number of ranks, as planner/latency.md and latency.gp have it.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -239,6 +239,63 @@ static void run(const hcp_models *models, int causal, hcp_layout layout,
     }
 }
 
+/* Documents of 128 to 8K tokens, or up to 60K, most of them short, on ranks of two kinds
+ * half and half. */
+static void run_documents(const hcp_models *models, size_t n, size_t count,
+                          int64_t longest)
+{
+    int calls = count > 1000 ? 50 : 100;
+    hcp_ring *ring = make_ring(models, n);
+    int64_t *lengths = calloc(count, sizeof *lengths);
+    size_t bytes = hcp_documents_workspace_bytes(ring, count);
+    void *workspace = malloc(bytes);
+    hcp_documents q;
+    hcp_documents_plan plan;
+    double us[100];
+    uint64_t seed = 1;
+    long before, counted = 0;
+    int64_t cuts = 0;
+    char text[512];
+
+    hcp_documents_init(&q);
+    q.lengths = lengths;
+    q.n_documents = count;
+    hcp_documents_plan_init(&plan, calloc(n, sizeof *plan.ranks), n,
+                            calloc(count + n, sizeof *plan.parts), count + n,
+                            calloc(count, sizeof *plan.lengths), count);
+    for (int i = -1; i < calls; i++) { /* one to warm up */
+        double start;
+
+        for (size_t d = 0; d < count; d++) {
+            double u = fixture_real(&seed, 0, 1);
+
+            lengths[d] = 128 + (int64_t)((double)longest * u * u * u * u);
+        }
+        before = allocations;
+        start = now_us();
+        if (hcp_documents_split(ring, &q, workspace, bytes, text, sizeof text, &plan)) {
+            fprintf(stderr, "bench-plan: %s\n", text);
+            exit(1);
+        }
+        if (i >= 0)
+            us[i] = now_us() - start;
+        counted += allocations - before;
+        cuts += i >= 0 ? (int64_t)(plan.n_parts - count) : 0;
+    }
+    qsort(us, (size_t)calls, sizeof *us, by_value);
+    printf("%5zu ranks  %zu documents of up to %lld tokens, %.1f cuts  p50 %10.1f us  "
+           "p99 %10.1f us  %ld allocations\n",
+           n, count, (long long)longest, (double)cuts / calls, us[calls / 2],
+           us[calls * 99 / 100], counted);
+    fflush(stdout);
+    free(plan.ranks);
+    free(plan.parts);
+    free(plan.lengths);
+    free(workspace);
+    free(lengths);
+    hcp_ring_free(ring);
+}
+
 static void chart(const hcp_models *models)
 {
     puts("ranks,zigzag_us,full_us,auto_us,pieces_us,rings_us,workspace_bytes,plan_bytes,"
@@ -303,6 +360,12 @@ int main(int argc, char **argv)
     for (also = LAYER; also <= RINGS; also++)
         run(models, 1, HCP_LAYOUT_ZIGZAG, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0,
             also == FULL ? 1024 : 32);
+    also = NOTHING;
+    run_documents(models, 2, 8, 60000);
+    run_documents(models, 8, 40, 60000);
+    run_documents(models, 64, 200, 60000);
+    run_documents(models, 64, 10000, 8000);
+    run_documents(models, 256, 2000, 60000);
     fixture_free(models);
     hcp_shape_init(&shape);
     strcpy(shape.phase, "decode");

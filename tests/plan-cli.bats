@@ -1048,3 +1048,87 @@ makespan() { # ARGS OF SPLIT
     [ "${#lines[@]}" -lt 75 ]
     [[ "$output" == *" more ranks"* ]]
 }
+
+@test "split --documents says who has what, cuts where that helps, and says where" {
+    W='4*nvidia-h200@mps:100'
+    D=4096,8192,700,16K,2K,32K,5000
+    run hcp-plan split --ranks "$W" --mask causal --documents $D
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"7 documents, 69188 tokens, causal mask"* ]]
+    [[ "$output" == *"document 5 of 32768"* ]]
+    [[ "$output" == *"even tokens: "*"whole documents: "* ]]
+    hcp-plan split --ranks "$W" --mask causal --documents $D --json >d.json
+    grep -q '"schema":1,"documents":7,"tokens":69188,"mask":"causal","phase":"prefill"' d.json
+    less_equal "$(field bound_ms d.json)" "$(field makespan_ms d.json)"
+    less_equal "$(field makespan_ms d.json)" "$(field even_ms d.json)"
+    less_equal 2 "$(field gain_over_whole d.json)" # 32K alone take more than half of it
+    # Parts of document 5 cover it once.
+    grep -o '\[5,[0-9]*,[0-9]*\]' d.json | tr -d '[]' |
+        awk -F, '$2 != end { exit 1 } { end += $3 } END { exit end != 32768 }'
+    # The same from a file, by standard input, and with lengths repeated.
+    printf '# lengths\n4096 8192,700\n16K 2K\n\n32K, 5000 # end\n' >lengths
+    hcp-plan split --ranks "$W" --mask causal --documents lengths --json | cmp - d.json
+    hcp-plan split --ranks "$W" --mask causal --documents - --json <lengths | cmp - d.json
+    hcp-plan split --ranks "$W" --mask causal --documents 3*500,1000 --json >a.json
+    hcp-plan split --ranks "$W" --mask causal --documents 500,500,500,1000 --json | cmp - a.json
+}
+
+@test "split --documents: whole ones, cut-gain, unequal ranks and linear work" {
+    U='nvidia-h200@mps:100,nvidia-h200@mps:50,nvidia-h200@mps:10'
+    hcp-plan split --ranks "$U" --mask causal --documents 9K,8K,3*4K,2000 --json >cut.json
+    hcp-plan split --ranks "$U" --mask causal --documents 9K,8K,3*4K,2000 \
+        --whole-documents --json >whole.json
+    grep -q '"cuts":\[\]' whole.json
+    [ "$(field makespan_ms whole.json)" = "$(field whole_ms cut.json)" ]
+    less_equal "$(field makespan_ms cut.json)" "$(field makespan_ms whole.json)" 0.0001
+    hcp-plan split --ranks "$U" --mask causal --documents 9K,8K,3*4K,2000 --cut-gain 10 \
+        --json >ten.json
+    grep -q '"cuts":\[\]' ten.json
+    grep -q '"uneven":"gain"' ten.json
+    # A tenth of the GPU has about a tenth of the area.
+    grep -o '"area":[0-9]*' cut.json | cut -d: -f2 |
+        awk '{ a[NR] = $1; s += $1 } END { exit !(a[1] > a[2] && a[2] > a[3] && a[3] < 0.15 * s) }'
+    # Linear work a token: the rank with the long document gets fewer others.
+    hcp-plan split --ranks '2*nvidia-h200@mps:100' --mask causal --documents 16K,40*512 \
+        --linear-us 5 --json >linear.json
+    hcp-plan split --ranks '2*nvidia-h200@mps:100' --mask causal --documents 16K,40*512 \
+        --json >plain.json
+    ! cmp -s linear.json plain.json
+    less_equal "$(field imbalance linear.json)" 0.02
+    run hcp-plan split --ranks "$U" --mask full --documents 9K,8K,3*4K,2000
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"0 documents cut"*"no document is to be cut"* ]]
+}
+
+@test "split --documents: what is wrong, and what to do" {
+    fails() { # status, text, arguments
+        local want=$1 why=$2
+        shift 2
+        run hcp-plan split --ranks "$R" "$@"
+        [ "$status" -eq "$want" ]
+        [ "${#lines[@]}" -le 2 ] # argp adds where help is
+        [[ "$output" == *"$why"* ]]
+    }
+    fails 2 "cannot open 'nosuch'" --documents nosuch
+    fails 2 "no length" --documents /dev/null
+    fails 2 "--documents" --documents 0
+    fails 2 "--documents" --documents 5,4X
+    printf '100\n12 what\n' >bad
+    fails 2 "bad, line 2" --documents bad
+    fails 2 "add up to 300" --documents 100,200 --seq-len 400
+    fails 2 "leave --strategy" --documents 100,200 --layout zigzag
+    fails 2 "leave --strategy" --documents 100,200 --joint
+    fails 2 "leave one out" --documents 100,200 --tokens 100,200
+    fails 2 "leave --phase decode out" --documents 100,200 --phase decode
+    fails 2 "are the batch" --documents 100,200 --batch 2
+    fails 2 "belong to --documents" --seq-len 4K --whole-documents
+    fails 2 "not in 0..10" --documents 100 --cut-gain -1
+    fails 2 "up to 256 ranks" --documents 100 --ranks '257*nvidia-h200@mps:100'
+    fails 3 "short by" --documents 4K,4K --max-tokens 1K
+    fails 3 "outside the measured" --documents 4K,9000K
+    fails 3 "no rank's memory cap" --documents 4K,1K --max-tokens 4000 --whole-documents
+    hcp-plan split --ranks "$R" --documents 4K,4K --mask causal --json >docs.json
+    run hcp-plan simulate --plan docs.json
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"for documents"* ]]
+}

@@ -178,6 +178,50 @@ static int ask_decode(uint64_t *seed)
     return bad;
 }
 
+/* Documents on the same ranks, some with linear work, behind a link. */
+static int ask_documents(const hcp_models *models, const struct fixture *kinds,
+                         const int *which, size_t n, uint64_t *seed)
+{
+    static unsigned char workspace[1 << 20];
+    static int64_t lengths[64], out_lengths[64];
+    static hcp_document_part parts[64 + 40];
+    static hcp_documents_rank out[40];
+    hcp_rank ranks[40];
+    hcp_documents q;
+    hcp_documents_plan plan;
+    hcp_shape shape;
+    hcp_ring *ring;
+    char text[512] = "";
+    int rc;
+
+    for (size_t r = 0; r < n; r++) {
+        hcp_rank_init(&ranks[r]);
+        strcpy(ranks[r].device, kinds[which[r]].device);
+        ranks[r].linear_after_us = n % 2 ? 0.1 * which[r] : 0;
+    }
+    hcp_documents_init(&q);
+    q.lengths = lengths;
+    q.n_documents = (size_t)fixture_range(seed, 1, n < 4 ? 6 : 64);
+    for (size_t i = 0; i < q.n_documents; i++)
+        lengths[i] = fixture_range(seed, 1, i % 7 ? 3000 : 50000);
+    q.link_gbps = fixture_real(seed, 5, 100);
+    q.link_alpha_us = fixture_real(seed, 0, 20);
+    q.cut_gain = n % 3 ? 0 : 0.01;
+    hcp_shape_init(&shape);
+    if (hcp_ring_create(models, &shape, ranks, n, NULL, text, sizeof text, &ring))
+        return 1;
+    hcp_documents_plan_init(&plan, out, 40, parts, 64 + 40, out_lengths, 64);
+    rc = hcp_documents_split(ring, &q, workspace, sizeof workspace, text, sizeof text,
+                             &plan) ||
+         hcp_documents_to_json(&plan, json, sizeof json, NULL);
+    if (rc)
+        fprintf(stderr, "%s\n", text);
+    else
+        printf("%016llx %s\n", (unsigned long long)plan.fingerprint, json);
+    hcp_ring_free(ring);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -241,6 +285,12 @@ int main(int argc, char **argv)
                 return 1;
             if (i == 5 && ask_nodes(ring, &q, &p, n))
                 return 1;
+            if (i == 2 || i == 5) {
+                uint64_t own = (uint64_t)round * 8 + (uint64_t)i; /* leaves seed alone */
+
+                if (ask_documents(models, kinds, which, n, &own))
+                    return 1;
+            }
             fixture_plan_free(&p);
             hcp_ring_free(ring);
         }

@@ -20,7 +20,8 @@ for f in models bind api answer strategies round sort solve-search solve-exact r
     eval-pieces order links ring rings ring-wide ring-pieces cost layer-cost memory \
     memory-room memory-forward scratch names json plan-write plan-read plan-check late \
     ring-late joint joint-ring joint-search joint-memory joint-answer \
-    decode decode-solve merge moves; do
+    decode decode-solve merge moves documents documents-eval documents-search \
+    documents-fill documents-exact documents-report documents-write documents-read; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"

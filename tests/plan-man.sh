@@ -10,7 +10,7 @@ program=hcp-plan
 echo 1..5
 check_options fit predict split compare simulate transition
 
-check_examples 20
+check_examples 23
 
 : >"$tmp/json"
 (
@@ -31,6 +31,8 @@ check_examples 20
         --double-ring --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --phase decode --json
     hcp-plan transition --db h.db --from prefill.json --to decode.json --steps 2000 --json
+    hcp-plan split --db h.db --ranks $r --mask causal --documents 8K,300,4000 \
+        --memory 1G --weights 1=9M --max-tokens 8K --linear-us 0.1+2:0.5 --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
     hcp-plan fit --db h.db --json
 ) >"$tmp/json" 2>"$tmp/complained"

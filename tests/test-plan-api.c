@@ -102,6 +102,33 @@ static void no_allocation(void **state)
                                  : fixture_split(ring, &q, &p, text, sizeof text),
                              HCP_STATUS_OK);
         }
+        { /* several documents, some cut; the workspace is the caller's */
+            static unsigned char workspace[1 << 20];
+            static int64_t lengths[100], out_lengths[100], counts[40];
+            static hcp_documents_rank ranks[40];
+            static hcp_document_part parts[140], given[140];
+            hcp_documents documents;
+            hcp_documents_plan packed;
+
+            for (int i = 0; i < 100; i++)
+                lengths[i] = i % 10 ? 100 + i : 20000;
+            hcp_documents_init(&documents);
+            documents.lengths = lengths;
+            documents.n_documents = n == 2 ? 4 : 100;
+            documents.extrapolate = 1;
+            hcp_documents_plan_init(&packed, ranks, 40, parts, 140, out_lengths, 100);
+            assert_int_equal(hcp_documents_split(ring, &documents, workspace,
+                                                 sizeof workspace, text, sizeof text,
+                                                 &packed),
+                             HCP_STATUS_OK);
+            memcpy(given, parts, sizeof given);
+            for (size_t r = 0; r < n; r++)
+                counts[r] = ranks[r].n_parts;
+            assert_int_equal(hcp_documents_evaluate(ring, &documents, given, counts,
+                                                    workspace, sizeof workspace, text,
+                                                    sizeof text, &packed),
+                             HCP_STATUS_OK);
+        }
         assert_int_equal(allocations, before);
         fixture_plan_free(&p);
         hcp_ring_free(ring);

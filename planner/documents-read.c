@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include "planner/documents.h"
+
+const char *documents_bad_rank(const hcp_document_part *parts, int64_t n,
+                               const hcp_document_part *before, int64_t n_before,
+                               int64_t *lengths, size_t n_documents)
+{
+    int come_in = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const hcp_document_part *part = &parts[i];
+        int64_t k = 0;
+
+        if (part->document < 0 || (uint64_t)part->document >= n_documents)
+            return "a part of a document that there is not";
+        if (part->offset < 0 || part->length < 1 ||
+            part->length > HCP_PLAN_MAX_LEN - part->offset)
+            return "a part with an offset or length out of range";
+        if (part->offset != lengths[part->document])
+            return "tokens of a document are missing or come twice";
+        if (part->offset > 0) {
+            while (k < n_before && (before[k].document != part->document ||
+                                    before[k].offset + before[k].length != part->offset))
+                k++;
+            if (k == n_before)
+                return "the parts of a document do not lie on neighbouring ranks";
+            if (come_in++)
+                return "two documents cross from one rank to the next";
+        }
+        lengths[part->document] += part->length;
+    }
+    return NULL;
+}
+
+/* ---- the members of the schema ---- */
+
+enum type {
+    INT64,
+    INT32,
+    SIZE,
+    REAL,
+    SPEED,
+    HASH,
+    FLAG,
+    TEXT,
+    MASK,
+    UNEVEN,
+    SOURCE,
+    INTERVAL,
+    RANKS,
+    PARTS,
+    NUMBER
+};
+
+/* A member of JSON and where it goes: its range, or the size of a text. */
+struct member {
+    const char *name;
+    enum type type;
+    size_t offset;
+    int64_t min, max;
+};
+
+#define PLAN(name, type, field, min, max)                                                \
+    {                                                                                    \
+        name, type, offsetof(hcp_documents_plan, field), min, max                        \
+    }
+#define RANK(name, type, field, min, max)                                                \
+    {                                                                                    \
+        name, type, offsetof(hcp_documents_rank, field), min, max                        \
+    }
+
+static const struct member plan_members[] = {
+    {"schema", NUMBER, 0, 1, 1},
+    PLAN("documents", SIZE, n_documents, 1, (int64_t)HCP_DOCUMENTS_MAX),
+    PLAN("mask", MASK, causal, 0, 1),
+    PLAN("ranks", RANKS, ranks, 0, 0),
+    PLAN("makespan_ms", REAL, makespan_ms, 0, 0),
+    PLAN("interval_ms", INTERVAL, interval_lo_ms, 0, 0),
+    PLAN("bound_ms", REAL, bound_ms, 0, 0),
+    PLAN("even_ms", REAL, even_ms, 0, 0),
+    PLAN("gain_over_even", REAL, gain_over_even, 0, 0),
+    PLAN("whole_ms", REAL, whole_ms, 0, 0),
+    PLAN("gain_over_whole", REAL, gain_over_whole, 0, 0),
+    PLAN("imbalance", REAL, imbalance, 0, 0),
+    PLAN("area_imbalance", REAL, area_imbalance, 0, 0),
+    PLAN("uneven", UNEVEN, uneven, 0, HCP_UNEVEN_COST),
+    PLAN("source", SOURCE, source, 0, HCP_FROM_EXTRAPOLATED),
+    PLAN("fingerprint", HASH, fingerprint, 0, 0),
+    PLAN("provider", TEXT, provider, 0, 32),
+    PLAN("dtype", TEXT, shape.dtype, 0, 8),
+    PLAN("batch", INT32, shape.batch, 1, 1),
+    PLAN("heads", INT32, shape.heads, 1, INT32_MAX),
+    PLAN("kv_heads", INT32, shape.kv_heads, 1, INT32_MAX),
+    PLAN("head_dim", INT32, shape.head_dim, 1, INT32_MAX),
+    PLAN("tile", INT64, tile, 1, HCP_PLAN_MAX_LEN),
+    PLAN("whole", FLAG, whole, 0, 1),
+    PLAN("cut_gain", REAL, cut_gain, 0, 10),
+    PLAN("critical_rank", INT32, critical_rank, 0, HCP_DOCUMENTS_MAX_RANKS - 1),
+    PLAN("exact", FLAG, exact, 0, 1),
+    PLAN("given", FLAG, given, 0, 1),
+    PLAN("link_alpha_us", REAL, link_alpha_us, 0, 1000000000),
+    PLAN("link_gbps", SPEED, link_gbps, 0, 1000000000),
+    PLAN("layers", INT32, layers, 0, MAX_LAYERS),
+    PLAN("activation_bytes", INT64, activation_bytes, 0, MAX_TOKEN_BYTES),
+    PLAN("models_hash", HASH, models_hash, 0, 0),
+};
+static const struct member rank_members[] = {
+    {"rank", NUMBER, 0, 0, HCP_DOCUMENTS_MAX_RANKS - 1},
+    RANK("device", TEXT, device, 0, 64),
+    RANK("limit", TEXT, limit, 0, 32),
+    RANK("model", TEXT, model, 0, 8),
+    RANK("tokens", INT64, tokens, 0, HCP_PLAN_MAX_LEN),
+    RANK("parts", PARTS, first_part, 0, 0),
+    RANK("predicted_ms", REAL, predicted_ms, 0, 0),
+    RANK("compute_ms", REAL, compute_ms, 0, 0),
+    RANK("area", INT64, area, 0, INT64_MAX),
+    RANK("received_tokens", INT64, received_tokens, 0, HCP_PLAN_MAX_LEN),
+    RANK("max_tokens", INT64, max_tokens, 0, HCP_PLAN_MAX_LEN),
+    RANK("linear_before_us", REAL, linear_before_us, 0, 1000000000),
+    RANK("linear_before_fixed_us", REAL, linear_before_fixed_us, 0, 1000000000),
+    RANK("linear_after_us", REAL, linear_after_us, 0, 1000000000),
+    RANK("linear_after_fixed_us", REAL, linear_after_fixed_us, 0, 1000000000),
+    RANK("linear_error", REAL, linear_error, 0, 10),
+    RANK("max_bytes", INT64, max_bytes, 0, HCP_PLAN_MAX_BYTES),
+    RANK("weight_bytes", INT64, weight_bytes, 0, HCP_PLAN_MAX_BYTES),
+    RANK("memory_bytes", INT64, memory_bytes, 0, INT64_MAX),
+};
+enum {
+    PLAN_MEMBERS = sizeof plan_members / sizeof *plan_members,
+    RANK_MEMBERS = sizeof rank_members / sizeof *rank_members
+};
+
+struct reading {
+    hcp_documents_plan *plan; /* NULL ranks: only count */
+    hcp_documents_rank *rank; /* under construction */
+    uint64_t seen, rank_seen;
+    size_t n_ranks, n_parts;
+    int64_t number[3];
+    double interval[2];
+    int n;
+};
+
+static int read_hash(struct json_in *in, uint64_t *out)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[20];
+
+    *out = 0;
+    if (jin_string(in, text, sizeof text))
+        return -1;
+    for (int i = 0; i < 16; i++) {
+        const char *d = text[i] ? strchr(hex, text[i]) : NULL;
+
+        if (!d)
+            return jin_fail(in, "expected 16 hexadecimal digits");
+        *out = *out << 4 | (uint64_t)(d - hex);
+    }
+    return text[16] ? jin_fail(in, "expected 16 hexadecimal digits") : 0;
+}
+
+static const char *name_at(enum type type, int i)
+{
+    return type == MASK     ? (i ? "causal" : "full")
+           : type == UNEVEN ? hcp_uneven_name((hcp_uneven)i)
+                            : hcp_source_name((hcp_source)i);
+}
+
+static int read_name(struct json_in *in, const struct member *m, int *out)
+{
+    char text[32];
+
+    if (jin_string(in, text, sizeof text))
+        return -1;
+    for (int i = 0; i <= (int)m->max; i++)
+        if (strcmp(text, name_at(m->type, i)) == 0) {
+            *out = i;
+            return 0;
+        }
+    return jin_fail(in, "unknown name");
+}
+
+static int read_ms(struct json_in *in, void *ctx)
+{
+    struct reading *r = ctx;
+
+    if (r->n == 2)
+        return jin_fail(in, "more than two numbers in an interval");
+    return jin_double(in, &r->interval[r->n++]);
+}
+
+static int read_number(struct json_in *in, void *ctx)
+{
+    struct reading *r = ctx;
+
+    if (r->n == 3)
+        return jin_fail(in, "more than three numbers in a part");
+    return jin_int(in, 0, HCP_PLAN_MAX_LEN, &r->number[r->n++]);
+}
+
+static int read_part(struct json_in *in, void *ctx)
+{
+    struct reading *r = ctx;
+
+    r->n = 0;
+    if (jin_array(in, read_number, r))
+        return -1;
+    if (r->n != 3)
+        return jin_fail(in, "a part is [document, offset, length]");
+    if (r->plan->ranks) {
+        if (r->n_parts == r->plan->parts_capacity)
+            return jin_fail(in, "more parts than the array holds");
+        r->plan->parts[r->n_parts] =
+            (hcp_document_part){r->number[0], r->number[1], r->number[2]};
+    }
+    r->n_parts++;
+    r->rank->n_parts++;
+    return 0;
+}
+
+static int read_rank(struct json_in *in, void *ctx);
+
+/* One member of a plan, or of a rank, which is at base. */
+static int read_value(struct json_in *in, struct reading *r, const struct member *m,
+                      char *base)
+{
+    void *to = base + m->offset;
+    int64_t number;
+    int flag = 0, rc;
+
+    switch (m->type) {
+    case NUMBER:
+        return jin_int(in, m->min, m->max, &number);
+    case INT64:
+        return jin_int(in, m->min, m->max, to);
+    case INT32:
+        rc = jin_int(in, m->min, m->max, &number);
+        if (rc == 0)
+            *(int32_t *)to = (int32_t)number;
+        return rc;
+    case SIZE:
+        rc = jin_int(in, m->min, m->max, &number);
+        if (rc == 0)
+            *(size_t *)to = (size_t)number;
+        return rc;
+    case REAL:
+    case SPEED:
+        rc = jin_double(in, to);
+        if (rc == 0 && m->type == SPEED && isnan(*(double *)to))
+            *(double *)to = 0; /* infinitely fast */
+        if (rc == 0 && m->max > 0 &&
+            !(*(double *)to >= (double)m->min && *(double *)to <= (double)m->max))
+            return jin_fail(in, "number out of range");
+        return rc;
+    case HASH:
+        return read_hash(in, to);
+    case FLAG:
+        flag = jin_peek(in);
+        if (flag != 't' && flag != 'f')
+            return jin_fail(in, "expected true or false");
+        *(int32_t *)to = flag == 't';
+        return jin_skip(in);
+    case TEXT:
+        return jin_string(in, to, (size_t)m->max);
+    case MASK:
+    case UNEVEN:
+    case SOURCE:
+        if (read_name(in, m, &flag))
+            return -1;
+        memcpy(to, &flag, sizeof flag); /* an enumeration of a few names is an int */
+        return 0;
+    case INTERVAL:
+        r->n = 0;
+        if (jin_array(in, read_ms, r))
+            return -1;
+        if (r->n != 2)
+            return jin_fail(in, "an interval has two numbers");
+        memcpy(to, r->interval, sizeof r->interval);
+        return 0;
+    case RANKS:
+        return jin_array(in, read_rank, r);
+    case PARTS:
+        r->rank->first_part = (int64_t)r->n_parts;
+        return jin_array(in, read_part, r);
+    }
+    return jin_skip(in);
+}
+
+static int read_known(struct json_in *in, const char *key, struct reading *r,
+                      const struct member *members, int n, uint64_t *seen, void *base)
+{
+    for (int i = 0; i < n; i++) {
+        if (strcmp(members[i].name, key) != 0)
+            continue;
+        if (*seen >> i & 1)
+            return jin_within(in, key, jin_fail(in, "comes twice"));
+        *seen |= UINT64_C(1) << i;
+        return jin_within(in, key, read_value(in, r, &members[i], base));
+    }
+    return jin_skip(in);
+}
+
+static int read_rank_member(struct json_in *in, const char *key, void *ctx)
+{
+    struct reading *r = ctx;
+
+    return read_known(in, key, r, rank_members, RANK_MEMBERS, &r->rank_seen, r->rank);
+}
+
+static int read_rank(struct json_in *in, void *ctx)
+{
+    struct reading *r = ctx;
+    hcp_documents_rank own;
+
+    if (r->n_ranks == HCP_DOCUMENTS_MAX_RANKS)
+        return jin_fail(in, "too many ranks");
+    if (r->plan->ranks && r->n_ranks == r->plan->ranks_capacity)
+        return jin_fail(in, "more ranks than the array holds");
+    r->rank = r->plan->ranks ? &r->plan->ranks[r->n_ranks] : &own;
+    memset(r->rank, 0, sizeof *r->rank);
+    r->rank->predicted_ms = r->rank->compute_ms = NAN;
+    r->rank_seen = 0;
+    if (jin_object(in, read_rank_member, r))
+        return -1;
+    if (!(r->rank_seen & 2) || !(r->rank_seen & 16) || !(r->rank_seen & 32))
+        return jin_fail(in, "a rank without device, tokens or parts");
+    r->n_ranks++;
+    return 0;
+}
+
+static int read_member(struct json_in *in, const char *key, void *ctx)
+{
+    struct reading *r = ctx;
+
+    return read_known(in, key, r, plan_members, PLAN_MEMBERS, &r->seen, r->plan);
+}
+
+static int read_plan(struct json_in *in, struct reading *r)
+{
+    if (jin_object(in, read_member, r))
+        return -1;
+    if (jin_peek(in) != -1)
+        return jin_fail(in, "text after the plan");
+    if ((r->seen & 15) != 15)
+        return jin_fail(in, "schema, documents, mask or ranks missing");
+    return r->n_ranks == 0 ? jin_fail(in, "no ranks") : 0;
+}
+
+/* Parts, lengths and tokens agree. */
+static const char *inconsistent(hcp_documents_plan *plan)
+{
+    const hcp_document_part *before = plan->parts;
+    int64_t n_before = 0, sum = 0;
+
+    memset(plan->lengths, 0, plan->n_documents * sizeof *plan->lengths);
+    plan->n_cut = 0;
+    for (size_t r = 0; r < plan->n_ranks; r++) {
+        const hcp_documents_rank *rank = &plan->ranks[r];
+        const hcp_document_part *part = plan->parts + rank->first_part;
+        int64_t tokens = 0;
+        const char *why = documents_bad_rank(part, rank->n_parts, before, n_before,
+                                             plan->lengths, plan->n_documents);
+
+        if (why)
+            return why;
+        for (int64_t i = 0; i < rank->n_parts; i++) {
+            tokens += part[i].length;
+            if (part[i].offset == 0)
+                continue;
+            if (!plan->causal)
+                return "a document is cut under a full mask";
+            /* Its second part: the one before is its first. */
+            for (int64_t k = 0; k < n_before; k++)
+                plan->n_cut +=
+                    before[k].document == part[i].document && before[k].offset == 0;
+        }
+        if (tokens != rank->tokens)
+            return "parts do not add up to the tokens of their rank";
+        sum += tokens;
+        if (rank->n_parts > 0) {
+            before = part;
+            n_before = rank->n_parts;
+        }
+    }
+    for (size_t doc = 0; doc < plan->n_documents; doc++)
+        if (plan->lengths[doc] == 0)
+            return "a document is missing";
+    return sum > HCP_PLAN_MAX_LEN ? "too many tokens" : NULL;
+}
+
+hcp_status hcp_documents_json_counts(const char *json, size_t length, char *text,
+                                     size_t text_size, size_t *n_ranks, size_t *n_parts,
+                                     size_t *n_documents)
+{
+    struct json_in in = {json, json, json, ""};
+    hcp_documents_plan plan;
+    struct reading r = {.plan = &plan};
+
+    if (!json || !n_ranks || !n_parts || !n_documents)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID, "no text or no output");
+    in.end += length;
+    hcp_documents_plan_init(&plan, NULL, 0, NULL, 0, NULL, 0);
+    if (read_plan(&in, &r))
+        return plan_fail(text, text_size, HCP_STATUS_FORMAT,
+                         "not a plan for documents: %s", in.error);
+    *n_ranks = r.n_ranks;
+    *n_parts = r.n_parts;
+    *n_documents = plan.n_documents;
+    return HCP_STATUS_OK;
+}
+
+hcp_status hcp_documents_from_json(const char *json, size_t length, char *text,
+                                   size_t text_size, hcp_documents_plan *plan)
+{
+    struct json_in in = {json, json, json, ""};
+    hcp_documents_plan result;
+    struct reading r = {.plan = &result};
+    const char *why;
+
+    if (!json || !plan || plan->size < sizeof *plan || !plan->ranks || !plan->parts ||
+        !plan->lengths)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "a text and a plan with its size and arrays set are needed");
+    in.end += length;
+    hcp_documents_plan_init(&result, plan->ranks, plan->ranks_capacity, plan->parts,
+                            plan->parts_capacity, plan->lengths, plan->lengths_capacity);
+    hcp_shape_init(&result.shape);
+    result.tile = result.layers = 1;
+    result.makespan_ms = result.interval_lo_ms = result.interval_hi_ms = NAN;
+    result.bound_ms = result.even_ms = result.whole_ms = NAN;
+    result.gain_over_even = result.gain_over_whole = NAN;
+    result.imbalance = result.area_imbalance = NAN;
+    if (read_plan(&in, &r))
+        return plan_fail(text, text_size, HCP_STATUS_FORMAT,
+                         "not a plan for documents: %s", in.error);
+    result.n_ranks = r.n_ranks;
+    result.n_parts = r.n_parts;
+    if (result.n_documents > plan->lengths_capacity)
+        return plan_fail(text, text_size, HCP_STATUS_SPACE,
+                         "the plan has %zu documents, the array of lengths %zu",
+                         result.n_documents, plan->lengths_capacity);
+    why = inconsistent(&result);
+    if (why)
+        return plan_fail(text, text_size, HCP_STATUS_FORMAT,
+                         "not a plan for documents: %s", why);
+    *plan = result;
+    return HCP_STATUS_OK;
+}
