@@ -303,7 +303,8 @@ static void best_of_all(void **state)
         "all looked at in %d, %.3f of the best at worst\n",
         done, cut, none, unequal, inexact, worst);
     assert_true(inexact * 50 <= done);
-    assert_true(cut > done / 5 && none > 0 && unequal > done / 5);
+    if (fixture_scale() >= 0.5) /* of few problems none need be like that */
+        assert_true(cut > done / 5 && none > 0 && unequal > done / 5);
 }
 
 /* More ranks, where not all of it can always be looked at. */
