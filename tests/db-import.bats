@@ -163,8 +163,8 @@ other_rows() {
         echo 'kind,device,limit,peer_device,peer_limit,transport,bytes,time_ms,same_host,host,peer_host,run_uid'
         for size in 1000000 2000000 4000000 8000000; do
             # 5 us and 200 GB/s within, which one names; 20 us and 10 GB/s between
-            echo "link,gpu-x,,gpu-x,,nccl,$size,0$(bc <<<"scale=6; 0.005 + $size / 200000000"),1,,,a"
-            echo "link,gpu-x,,gpu-x,,nccl,$size,0$(bc <<<"scale=6; 0.02 + $size / 10000000"),,n1,n2,b"
+            echo "link,gpu-x,,gpu-x,,nccl,$size,$(awk "BEGIN { printf \"%.6f\", 0.005 + $size / 200000000 }"),1,,,a"
+            echo "link,gpu-x,,gpu-x,,nccl,$size,$(awk "BEGIN { printf \"%.6f\", 0.02 + $size / 10000000 }"),,n1,n2,b"
         done
     } >"$csv"
     import "$csv"
