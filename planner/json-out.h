@@ -93,6 +93,17 @@ static inline void name_double(struct json_out *out, const char *name, double v)
     put_double(out, v);
 }
 
+/* Of both ends. */
+static inline void name_interval(struct json_out *out, const char *name, double lo, double hi)
+{
+    put_name(out, name);
+    put(out, "[");
+    put_double(out, lo);
+    put(out, ",");
+    put_double(out, hi);
+    put(out, "]");
+}
+
 static inline void name_string(struct json_out *out, const char *name, const char *v,
                                size_t max)
 {

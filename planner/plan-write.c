@@ -125,12 +125,7 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     }
     put(out, "]");
     name_double(out, "makespan_ms", plan->makespan_ms);
-    put_name(out, "interval_ms");
-    put(out, "[");
-    put_double(out, plan->interval_lo_ms);
-    put(out, ",");
-    put_double(out, plan->interval_hi_ms);
-    put(out, "]");
+    name_interval(out, "interval_ms", plan->interval_lo_ms, plan->interval_hi_ms);
     name_double(out, "bound_ms", plan->bound_ms);
     name_double(out, "even_ms", plan->even_ms);
     name_double(out, "drop_ms", plan->drop_ms);
