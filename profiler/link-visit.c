@@ -2,7 +2,8 @@
  *
  * Which sizes are measured when, and how often. The first turn goes up through the sizes
  * that were asked for; then sizes are added where the curve is worst known, which is
- * where a transport changes its ways; the later turns visit all in other orders.
+ * where a transport changes its ways; the later turns visit all in other orders. What a
+ * first visit took for a good curve by luck gets its sizes after those.
  */
 #include "config.h"
 #include <math.h>
@@ -32,6 +33,7 @@ struct visitor {
     struct link_meter *meter;
     double begin_s;
     int visits, done;
+    int added; /* sizes that nobody asked for */
 };
 
 static int sample(struct visitor *v, int64_t bytes, int repeats, int may_hold, double *ms,
@@ -155,25 +157,27 @@ static size_t insert(struct link_plan *p, int64_t bytes)
     return i;
 }
 
-/* For half of the budget at most: later turns want theirs. */
-static int add_sizes(struct visitor *v, struct hcp_err *err)
+/* Where the curve is worst known, each visited so often at once, within the budget. */
+static int add_sizes(struct visitor *v, int visits, double budget_s, struct hcp_err *err)
 {
     struct link_plan *p = v->plan;
     int rc = HCP_OK;
-    for (int added = 0; rc == HCP_OK && added < MAX_ADDED && p->n < HCP_LINK_SIZES;
-         added++) {
+    for (; rc == HCP_OK && v->added < MAX_ADDED && p->n < HCP_LINK_SIZES; v->added++) {
         int64_t bytes = next_size(p);
         if (bytes == 0)
             break;
         size_t i = insert(p, bytes);
-        if (!fits(v, i, p->budget_s / 2)) {
+        if (!fits(v, i, budget_s)) {
             memmove(&p->sizes[i], &p->sizes[i + 1], (p->n - i - 1) * sizeof *p->sizes);
             p->n--;
             break;
         }
         v->visits += VISITS;
-        tell(v);
-        rc = visit(v, &p->sizes[i], err);
+        for (int k = 0; k < visits && rc == HCP_OK; k++) {
+            tell(v);
+            if (k == 0 || fits(v, i, budget_s))
+                rc = visit(v, &p->sizes[i], err);
+        }
     }
     return rc;
 }
@@ -186,8 +190,10 @@ int link_measure(struct link_plan *plan, struct link_meter *meter, struct hcp_er
                         .visits = VISITS * (int)plan->n};
     int rc = turn(&v, 0, err);
     if (rc == HCP_OK && !isnan(plan->target))
-        rc = add_sizes(&v, err);
+        rc = add_sizes(&v, 1, plan->budget_s / 2, err); /* later turns want the rest */
     for (int number = 1; number < VISITS && rc == HCP_OK; number++)
         rc = turn(&v, number, err);
+    if (rc == HCP_OK && !isnan(plan->target))
+        rc = add_sizes(&v, VISITS, plan->budget_s, err);
     return rc; /* after a failure work may be in flight: the process ends with it */
 }
