@@ -7,9 +7,10 @@
 #include <string.h>
 #include "db/db-internal.h"
 
-#define MOST 1000.0 /* times slower */
+#define MOST 1000.0  /* times slower */
+#define RATIO 1.0116 /* from one step of the scan to the next */
 
-enum { SCAN = 600, REFINE = 60 };
+enum { REFINE = 60 };
 
 static int by_value(const void *a, const void *b)
 {
@@ -75,28 +76,29 @@ static double loss(const struct pairs *p, size_t n, double slowdown)
     return sum;
 }
 
-/* From 1 to MOST: the best of a scan, even in the logarithm, and of the golden section
- * about it. */
+/* From 1 to MOST: the best of a scan in equal ratios, and of the golden section about it.
+ * It becomes part of what the planner is asked, so that no function of libm is in it:
+ * machines differ in the last bit of those. */
 static double least(const struct pairs *p, size_t n)
 {
-    const double golden = 0.6180339887498949, step = log(MOST) / SCAN;
-    double best = 0, lo, hi, a, b;
+    const double golden = 0.6180339887498949;
+    double best = 1, lo, hi, a, b;
 
-    for (int i = 1; i <= SCAN; i++)
-        if (loss(p, n, exp(i * step)) < loss(p, n, exp(best)))
-            best = i * step;
-    lo = fmax(best - step, 0);
-    hi = fmin(best + step, log(MOST));
+    for (double at = 1; at < MOST; at *= RATIO)
+        if (loss(p, n, at) < loss(p, n, best))
+            best = at;
+    lo = best / RATIO > 1 ? best / RATIO : 1;
+    hi = best * RATIO < MOST ? best * RATIO : MOST;
     for (int i = 0; i < REFINE; i++) {
         a = hi - golden * (hi - lo);
         b = lo + golden * (hi - lo);
-        if (loss(p, n, exp(a)) <= loss(p, n, exp(b)))
+        if (loss(p, n, a) <= loss(p, n, b))
             hi = b;
         else
             lo = a;
     }
-    a = exp((lo + hi) / 2);
-    return loss(p, n, a) < loss(p, n, exp(best)) ? a : exp(best);
+    a = (lo + hi) / 2;
+    return loss(p, n, a) < loss(p, n, best) ? a : best;
 }
 
 void hcp_interference_times(const struct hcp_interference *f, double block_ms,
