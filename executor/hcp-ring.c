@@ -84,9 +84,11 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
                                  .seq_len = plan->seq_len,
                                  .n_ranks = (int64_t)plan->n_ranks};
     snprintf(id->tool_version, sizeof id->tool_version, "%s", PACKAGE_VERSION);
-    snprintf(id->shape, sizeof id->shape, "%s %d/%d heads x %d, batch %d, %s, %s",
+    snprintf(id->shape, sizeof id->shape, "%s %d/%d heads x %d, batch %d, %s, %s%s%s",
              s->dtype, (int)s->heads, (int)s->kv_heads, (int)s->head_dim, (int)s->batch,
-             plan->causal ? "causal" : "full", hcp_layout_name(plan->layout));
+             plan->causal ? "causal" : "full", hcp_layout_name(plan->layout),
+             ring_plan_is_decode(plan) ? ", decode, merge " : "",
+             ring_plan_is_decode(plan) ? hcp_merge_name(plan->merge) : "");
     if (p->o.channels)
         snprintf(channels, sizeof channels, ", channels %d", (int)p->o.channels);
     snprintf(id->options, sizeof id->options,

@@ -19,7 +19,7 @@ static int pick_kernel(const struct ring_program *p, const hcp_plan *plan,
     hcp_attn_support support = {.size = sizeof support};
     hcp_attn_problem typical = {.size = sizeof typical,
                                 .batch = plan->shape.batch,
-                                .q_len = 1024,
+                                .q_len = ring_plan_is_decode(plan) ? 1 : 1024,
                                 .kv_len = 1024,
                                 .heads = plan->shape.heads,
                                 .kv_heads = plan->shape.kv_heads,

@@ -34,7 +34,8 @@ enum {
     OPT_MODEL,
     OPT_HIDDEN,
     OPT_FFN,
-    OPT_MLP
+    OPT_MLP,
+    OPT_MERGE
 };
 
 static const struct argp_option options[] = {
@@ -60,6 +61,8 @@ static const struct argp_option options[] = {
      "Shares are multiples of N tokens, except one (by kernel and layout)", 10},
     {"stripes", OPT_STRIPES, "N", 0, "Stripes of the striped layout (8)", 10},
     {"joint", OPT_JOINT, NULL, 0, "Split queries and KV apart", 10},
+    {"merge", OPT_MERGE, "SCHEDULE", 0,
+     "How decode merges partial results: auto, ring, doubling or gather (auto)", 10},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0, "Plan outside the measured lengths", 10},
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us (0)", 10},
     {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s (0: infinitely fast)",
@@ -243,6 +246,17 @@ static int set_layer(int key, const char *arg, struct ring_options *o, struct hc
     }
 }
 
+static int set_merge(const char *arg, hcp_merge *out)
+{
+    for (int i = HCP_MERGE_AUTO; i <= HCP_MERGE_GATHER; i++) {
+        if (strcmp(arg, i == HCP_MERGE_AUTO ? "auto" : hcp_merge_name((hcp_merge)i)))
+            continue;
+        *out = (hcp_merge)i;
+        return 0;
+    }
+    return -1;
+}
+
 static int add_file(struct ring_options *o, const char *file)
 {
     const char **more =
@@ -262,8 +276,11 @@ static void check(const struct ring_options *o, const struct argp_state *state)
                           "--strategy and --seq-len out");
     if (!o->n_plan_files && (!o->ranks || !o->shape.seq_len))
         argp_error(state, "give --plan FILE, or --ranks and --seq-len");
-    if (strcmp(o->shape.phase, "prefill") != 0)
-        argp_error(state, "--phase %s: this version runs prefill only", o->shape.phase);
+    if (o->n_plan_files && (strcmp(o->shape.phase, "prefill") != 0 || o->question.merge))
+        argp_error(state, "--plan has its own phase and merge; leave --phase and --merge "
+                          "out");
+    if (o->question.merge && strcmp(o->shape.phase, "decode") != 0)
+        argp_error(state, "--merge is of --phase decode");
     if (o->n_plan_files && o->question.joint)
         argp_error(state, "--plan is split already; leave --joint out");
     if (o->channels && strcmp(o->transport, "mpi") == 0)
@@ -311,6 +328,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_JOINT:
         o->question.joint = 1;
+        return 0;
+    case OPT_MERGE:
+        if (set_merge(arg, &o->question.merge))
+            argp_error(state,
+                       "--merge '%s' is not known; expected auto, ring, doubling or "
+                       "gather",
+                       arg);
         return 0;
     case OPT_BARRIER:
         o->question.barrier = 1;

@@ -116,13 +116,6 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         file);
     }
     plan.fingerprint = hcp_plan_fingerprint(&plan);
-    if (strcmp(plan.shape.phase, "decode") == 0) {
-        ring_plan_free(&plan);
-        return hcp_fail(err, HCP_NO_ANSWER,
-                        "%s is a plan of decode, which hcp-ring does not run: this version "
-                        "runs prefill only; print a plan without --phase decode",
-                        file);
-    }
     rc = add_plan(p, &plan, err);
     if (rc)
         ring_plan_free(&plan);
@@ -273,6 +266,7 @@ static int ask_all(const struct ring_options *o, struct ring_plans *p,
     shape.heads = from->heads;
     shape.kv_heads = from->kv_heads;
     shape.head_dim = from->head_dim;
+    snprintf(shape.phase, sizeof shape.phase, "%s", from->phase);
     ranks = calloc(n, sizeof *ranks);
     if (!ranks)
         rc = hcp_fail(err, HCP_FAILED, "out of memory");
@@ -316,6 +310,10 @@ static int check_alike(const struct ring_plans *p, struct hcp_err *err)
             return hcp_fail(err, HCP_USAGE,
                             "the plans are for different ranks, or for another order of "
                             "them; run those of one at a time");
+        if (ring_plan_is_decode(a) != ring_plan_is_decode(b))
+            return hcp_fail(err, HCP_USAGE,
+                            "the plans are of prefill and of decode; run those of one "
+                            "phase at a time");
         if (strcmp(a->shape.dtype, b->shape.dtype) || a->shape.batch != b->shape.batch ||
             a->shape.heads != b->shape.heads || a->shape.kv_heads != b->shape.kv_heads ||
             a->shape.head_dim != b->shape.head_dim)
@@ -378,6 +376,12 @@ static int change(const struct ring_options *o, hcp_plan *plan, struct hcp_err *
     const int32_t before[] = {plan->buffers, plan->sub_blocks, plan->barrier};
     char why[256] = "";
 
+    if (ring_plan_is_decode(plan) &&
+        (o->given & (RING_GIVEN_BUFFERS | RING_GIVEN_SUB_BLOCKS | RING_GIVEN_BARRIER) ||
+         o->layer.hidden))
+        return hcp_fail(err, HCP_USAGE,
+                        "in decode KV stays where it is, and a step is of attention alone; "
+                        "leave --buffers, --sub-blocks, --barrier and the layer out");
     if (o->given & RING_GIVEN_BUFFERS)
         plan->buffers = q->buffers;
     if (o->given & RING_GIVEN_SUB_BLOCKS)
@@ -469,6 +473,7 @@ static hcp_question question_like(const hcp_plan *like)
     q.buffers = like->buffers;
     q.sub_blocks = like->sub_blocks;
     q.layers = like->layers;
+    q.merge = like->merge;
     q.activation_bytes = like->activation_bytes;
     q.barrier = like->barrier;
     q.link_alpha_us = like->link_alpha_us;
@@ -511,6 +516,16 @@ static int add_segments(hcp_plan *plan, const int64_t *tokens, int64_t *counts,
                   : HCP_OK;
 }
 
+/* How the ranks with tokens of another split merge. */
+static hcp_merge merge_of(const hcp_plan *like, const int64_t *tokens)
+{
+    size_t m = 0;
+
+    for (size_t r = 0; r < like->n_ranks; r++)
+        m += tokens[r] > 0;
+    return m < 2 ? HCP_MERGE_AUTO : like->merge ? like->merge : HCP_MERGE_DOUBLING;
+}
+
 /* Without models: the tokens and where they are, nothing predicted. kv: NULL with them. */
 static int bare_plan(const hcp_plan *like, const int64_t *tokens, const int64_t *kv,
                      hcp_plan *out, struct hcp_err *err)
@@ -540,6 +555,8 @@ static int bare_plan(const hcp_plan *like, const int64_t *tokens, const int64_t 
     out->order = HCP_ORDER_GIVEN;
     out->has_links = 0;
     out->strategy = HCP_STRATEGY_GIVEN;
+    if (ring_plan_is_decode(out))
+        out->merge = merge_of(like, tokens);
     out->makespan_ms = out->interval_lo_ms = out->interval_hi_ms = NAN;
     out->gain_over_even = out->tied_ms = out->gain_over_tied = NAN;
     for (size_t r = 0; r < like->n_ranks; r++) {
@@ -576,6 +593,8 @@ int ring_tokens_fit(const hcp_plan *like, const int64_t *tokens)
         fit &= like->joint || ranks[r].max_tokens == 0 || /* then KV's, which stays */
                tokens[r] <= ranks[r].max_tokens;
     }
+    if (ring_plan_is_decode(&plan))
+        plan.merge = merge_of(like, tokens);
     fit = fit && hcp_plan_memory(&plan, NULL, 0) == HCP_STATUS_OK;
     free(ranks);
     return fit;

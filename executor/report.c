@@ -85,7 +85,7 @@ static json_t *rank_json(const struct ring_program *p, const struct ring_result 
     }
     set_real(o, "predicted_compute_ms", in ? planned->compute_ms : 0);
     set_real(o, "predicted_ms", in ? planned->predicted_ms : 0);
-    if (in)
+    if (in && !ring_plan_is_decode(r->plan))
         json_object_set_new(o, "steps", steps_json(r, k));
     if (r->errors) {
         const struct ring_errors *e = &r->errors[k];
@@ -126,6 +126,12 @@ json_t *ring_result_json(const struct ring_program *p, const struct ring_result 
     set_text(o, "fingerprint", fingerprint);
     set_text(o, "strategy", hcp_strategy_name(plan->strategy));
     set_int(o, "seq_len", plan->seq_len);
+    if (ring_plan_is_decode(plan)) {
+        set_text(o, "phase", "decode");
+        set_int(o, "batch", plan->shape.batch);
+        set_text(o, "merge", hcp_merge_name(plan->merge));
+        set_real(o, "predicted_merge_ms", isnan(plan->makespan_ms) ? NAN : plan->merge_ms);
+    }
     set_text(o, "mask", plan->causal ? "causal" : "full");
     set_text(o, "layout", hcp_layout_name(plan->layout));
     for (size_t k = 0; k < plan->n_ranks; k++)
@@ -261,11 +267,17 @@ static int print_one(const struct ring_program *p, const struct ring_result *r)
     const hcp_plan *plan = r->plan;
     int rc = print_ranks(p, r);
 
-    printf("\n%s, %lld tokens, %s mask, %s layout: measured %.3f ms (95 %%: %.3f..%.3f, "
-           "%d passes)",
-           hcp_strategy_name(plan->strategy), (long long)plan->seq_len,
-           plan->causal ? "causal" : "full", hcp_layout_name(plan->layout),
-           r->makespan.median, r->makespan.ci_lo, r->makespan.ci_hi, r->repeats);
+    if (ring_plan_is_decode(plan))
+        printf("\n%s, decode of batch %d, %lld keys, %s%s: ",
+               hcp_strategy_name(plan->strategy), (int)plan->shape.batch,
+               (long long)plan->seq_len, plan->merge ? "merge by " : "nothing to merge",
+               plan->merge ? hcp_merge_name(plan->merge) : "");
+    else
+        printf("\n%s, %lld tokens, %s mask, %s layout: ", hcp_strategy_name(plan->strategy),
+               (long long)plan->seq_len, plan->causal ? "causal" : "full",
+               hcp_layout_name(plan->layout));
+    printf("measured %.3f ms (95 %%: %.3f..%.3f, %d passes)", r->makespan.median,
+           r->makespan.ci_lo, r->makespan.ci_hi, r->repeats);
     if (!isnan(plan->makespan_ms))
         printf(", predicted %.3f (%+.1f %%)", plan->makespan_ms,
                100 * relative(plan->makespan_ms, r->makespan.median));

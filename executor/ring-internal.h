@@ -7,6 +7,7 @@
  *   ring-linear.c  the products of a layer around a pass
  *   ring.c         a pass
  *   ring-levels.c  ... with two levels
+ *   decode.c       a step of decode in its place
  */
 #ifndef HCP_RING_INTERNAL_H
 #define HCP_RING_INTERNAL_H
@@ -49,6 +50,7 @@ struct ring {
     int64_t passes;
     int failed;
     struct ring_linear *linear; /* NULL: attention alone */
+    struct ring_decode *decode; /* a plan of decode; NULL: prefill, or no tokens */
 };
 
 /* ring-linear.c: the products of config.layer for this rank's tokens, each checked once;
@@ -65,6 +67,11 @@ int ring_linear_follow(ring *r, int after, struct hcp_err *err);
 int ring_linear_times(ring *r, double ms[2], double *ready_ms, double *end_ms,
                       struct hcp_err *err);
 
+/* ring-memory.c, for others: the shape of a call but its lengths; memory of the device (0
+ * bytes: none); K and V of the local tokens [first, first + n), an hcp_rc. */
+int ring_shape_of(ring *r, struct hcp_err *err);
+int ring_grab(ring *r, void *out, int64_t bytes, const char *what, struct hcp_err *err);
+int ring_fill_kv(const ring *r, char *out, int64_t first, int64_t n);
 /* Everything local to the rank: no communication. */
 int ring_memory_open(ring *r, struct hcp_err *err);
 void ring_memory_close(ring *r);
@@ -74,8 +81,9 @@ int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *e
 /* Transport and communicator of the ranks with tokens (present[n_ranks]); collective
  * over all ranks. index: this rank's number among them, -1: not one of them, nothing is
  * set. Fewer than two: nothing either. inner > 0: of rings of so many of them in a row
- * (RING_INNER), of every inner-th (RING_OUTER), or of all and without a transport. */
-enum ring_level { RING_ALL, RING_INNER, RING_OUTER };
+ * (RING_INNER), of every inner-th (RING_OUTER), or of all and without a transport. RING_MESH: inner 0; for exchanges
+ * between any two of them, whose ranks are the transport's. */
+enum ring_level { RING_ALL, RING_INNER, RING_OUTER, RING_MESH };
 int ring_links_of(ring_links *links, const unsigned char *present, int32_t index,
                   int32_t inner, enum ring_level level, hcp_transport **transport,
                   MPI_Comm *comm, struct hcp_err *err);
@@ -83,6 +91,10 @@ int ring_links_of(ring_links *links, const unsigned char *present, int32_t index
 /* ring.c, for passes: all ranks of the ring meet; the pass's start is recorded. */
 int ring_meet(ring *r, const char *what, struct hcp_err *err);
 int ring_record_start(ring *r, struct hcp_err *err);
+/* Whether a pass of so many launches can be held back; doing so, until it is let go. */
+int ring_may_hold(const ring *r, int launches);
+int ring_hold(ring *r, struct hcp_err *err);
+void ring_let_go(ring *r);
 /* Waits for the KV of a step: to be told to the watch. */
 void ring_waits_for_block(ring *r, int32_t step);
 /* Queues a piece; follows what is queued of steps [from, to). */

@@ -94,7 +94,7 @@ static int group_open(const ring_links *links, const unsigned char *present,
     g->level = level;
     if (index < 0)
         colour = MPI_UNDEFINED;
-    else if (level != RING_ALL)
+    else if (level == RING_INNER || level == RING_OUTER)
         colour = level == RING_INNER ? index / inner : index % inner;
     if (MPI_Comm_split(links->comm->world, colour, index, &g->comm) != MPI_SUCCESS) {
         g->comm = MPI_COMM_NULL;
@@ -109,7 +109,8 @@ static int group_open(const ring_links *links, const unsigned char *present,
                                                     .ordinal = links->ordinal,
                                                     .sm_count = links->sm_count,
                                                     .channels = links->channels,
-                                                    .timeout_s = links->timeout_s};
+                                                    .timeout_s = links->timeout_s,
+                                                    .mesh = level == RING_MESH};
         rc = hcp_transport_open(&config, &g->transport, err);
     }
     rc = ring_all_ok(links->comm, rc, err);

@@ -26,7 +26,7 @@ int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *e
                     *detail ? ": " : "", detail);
 }
 
-static int shape_of(ring *r, struct hcp_err *err)
+int ring_shape_of(ring *r, struct hcp_err *err)
 {
     const hcp_shape *s = &r->config.plan->shape;
     int32_t dtype = hcp_dtype_of_name(s->dtype);
@@ -47,7 +47,7 @@ static int shape_of(ring *r, struct hcp_err *err)
     return HCP_OK;
 }
 
-static int grab(ring *r, void *out, int64_t bytes, const char *what, struct hcp_err *err)
+int ring_grab(ring *r, void *out, int64_t bytes, const char *what, struct hcp_err *err)
 {
     char doing[128];
     void *p = NULL;
@@ -70,20 +70,20 @@ static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
     const hcp_attn_problem *p = &r->shape;
     int64_t rows = p->batch * p->heads * r->schedule.tokens;
     int64_t own = r->schedule.kv_tokens * r->token_bytes;
-    int rc = grab(r, &r->q, rows * p->head_dim * r->element_bytes, "queries", err);
+    int rc = ring_grab(r, &r->q, rows * p->head_dim * r->element_bytes, "queries", err);
 
     if (rc == HCP_OK)
-        rc = grab(r, &r->own, own, "keys and values", err);
+        rc = ring_grab(r, &r->own, own, "keys and values", err);
     if (rc == HCP_OK && r->schedule.n_send_pieces > 1)
-        rc = grab(r, &r->packed, own, "keys and values in pieces", err);
+        rc = ring_grab(r, &r->packed, own, "keys and values in pieces", err);
     if (rc == HCP_OK)
-        rc = grab(r, &r->buffers, n_buffers * r->schedule.max_block * r->token_bytes,
+        rc = ring_grab(r, &r->buffers, n_buffers * r->schedule.max_block * r->token_bytes,
                   "receive buffers", err);
     if (rc == HCP_OK)
-        rc = grab(r, &r->o, rows * p->head_dim * (int64_t)sizeof(float), "the output",
+        rc = ring_grab(r, &r->o, rows * p->head_dim * (int64_t)sizeof(float), "the output",
                   err);
     if (rc == HCP_OK)
-        rc = grab(r, &r->lse, rows * (int64_t)sizeof(float), "the log-sum-exp", err);
+        rc = ring_grab(r, &r->lse, rows * (int64_t)sizeof(float), "the log-sum-exp", err);
     return rc;
 }
 
@@ -125,7 +125,7 @@ static int fill(const ring *r, char *out, int64_t heads, int kv, uint64_t seed,
     return HCP_RC_OK;
 }
 
-static int fill_kv(const ring *r, char *out, int64_t first, int64_t n)
+int ring_fill_kv(const ring *r, char *out, int64_t first, int64_t n)
 {
     int64_t half = n * r->token_bytes / 2;
     int rc = fill(r, out, r->shape.kv_heads, 1, r->config.seed + 2, first, n);
@@ -140,9 +140,9 @@ static int fill_inputs(ring *r, struct hcp_err *err)
     int rc = fill(r, r->q, r->shape.heads, 0, r->config.seed + 1, 0, s->tokens);
 
     if (rc == HCP_RC_OK)
-        rc = fill_kv(r, r->own, 0, s->kv_tokens);
+        rc = ring_fill_kv(r, r->own, 0, s->kv_tokens);
     for (size_t i = 0; rc == HCP_RC_OK && r->packed && i < s->n_send_pieces; i++)
-        rc = fill_kv(r, r->packed + s->send_pieces[i].first * r->token_bytes,
+        rc = ring_fill_kv(r, r->packed + s->send_pieces[i].first * r->token_bytes,
                      s->send_pieces[i].first, s->send_pieces[i].tokens);
     if (rc == HCP_RC_OK)
         rc = r->config.runtime->sync(r->stream);
@@ -345,7 +345,7 @@ int ring_memory_open(ring *r, struct hcp_err *err)
     const struct ring_schedule *s = &r->schedule;
     int32_t n_buffers = buffers_of(s, r->config.buffers);
     size_t rounds = s->inner > 0 ? (size_t)(s->m / s->inner) : 0;
-    int rc = shape_of(r, err);
+    int rc = ring_shape_of(r, err);
 
     if (rc || s->index < 0)
         return rc;

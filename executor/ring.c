@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "executor/ring-internal.h"
+#include "executor/decode.h"
 #ifdef HAVE_CUDA
 #include "profiler/spin.h"
 #endif
@@ -27,6 +27,13 @@ static int open_links(ring *r, const unsigned char *present, struct hcp_err *err
     MPI_Comm comm;
     int rc;
 
+    if (ring_plan_is_decode(r->config.plan)) {
+        ring_watch_waiting(r->config.watch, "waiting for all ranks to connect", -1);
+        rc = ring_links_of(r->config.links, present, index, 0, RING_MESH, &r->transport,
+                           &r->comm, err);
+        ring_watch_idle(r->config.watch);
+        return rc;
+    }
     if (inner == 0)
         return ring_links_of(r->config.links, present, index, 0, RING_ALL, &r->transport,
                              &r->comm, err);
@@ -47,16 +54,18 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
     unsigned char *present = calloc(plan->n_ranks, 1);
     ring *r = calloc(1, sizeof *r);
     int32_t ring_size;
-    int rc = present && r ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+    int decode = 0, rc = present && r ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
 
     if (rc == HCP_OK) {
         r->config = *config;
         r->comm = MPI_COMM_NULL;
-        rc = ring_schedule_make(plan, config->rank, config->sub_blocks, &r->schedule,
-                                err);
+        decode = ring_plan_is_decode(plan);
+        rc = decode ? ring_decode_schedule(plan, config->rank, &r->schedule, err)
+                    : ring_schedule_make(plan, config->rank, config->sub_blocks,
+                                         &r->schedule, err);
     }
     ring_size = plan->inner_ranks > 0 ? plan->inner_ranks : r->schedule.m;
-    if (rc == HCP_OK && config->buffers == 1 && ring_size > 2)
+    if (rc == HCP_OK && config->buffers == 1 && ring_size > 2 && !decode)
         rc = hcp_fail(err, HCP_USAGE,
                       "one buffer cannot pass blocks on in a ring of %d ranks; use "
                       "--buffers 2 or more",
@@ -74,7 +83,7 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
                       "late KV is received while a rank still makes its own, which this "
                       "version does not run; leave the layer out");
     if (rc == HCP_OK)
-        rc = ring_memory_open(r, err);
+        rc = decode ? ring_decode_open(r, err) : ring_memory_open(r, err);
     rc = ring_all_ok(config->comm, rc, err);
     if (rc == HCP_OK) {
         for (size_t i = 0; i < plan->n_ranks; i++)
@@ -94,8 +103,10 @@ void ring_close(ring *r)
 {
     if (!r)
         return;
-    if (r->config.runtime)
+    if (r->config.runtime) {
+        ring_decode_close(r);
         ring_memory_close(r);
+    }
     ring_schedule_free(&r->schedule);
     free(r);
 }
@@ -136,15 +147,15 @@ static int launches(const ring *r)
 
 /* Passes are held from the second on: the first loads modules and connects, which waits
  * for the device. */
-static int may_hold(const ring *r)
+int ring_may_hold(const ring *r, int n)
 {
     return r->config.runtime->kind == HCP_DEVICE_CUDA && r->passes > 0 &&
-           !r->config.barrier && launches(r) <= HELD_LAUNCHES &&
+           !r->config.barrier && n <= HELD_LAUNCHES &&
            (!r->transport || hcp_transport_queues(r->transport)) &&
            (!r->go || r->go[1] == 0);
 }
 
-static int hold(ring *r, struct hcp_err *err)
+int ring_hold(ring *r, struct hcp_err *err)
 {
 #ifdef HAVE_CUDA
     const hcp_runtime *runtime = r->config.runtime;
@@ -168,7 +179,7 @@ static int hold(ring *r, struct hcp_err *err)
 #endif
 }
 
-static void let_go(ring *r)
+void ring_let_go(ring *r)
 {
     if (r->go)
         *(volatile int *)r->go = r->ticket;
@@ -324,8 +335,8 @@ static int end_transfers(ring *r, struct hcp_err *err)
 static int pass(ring *r, struct hcp_err *err)
 {
     static const char all[] = "waiting for all ranks to begin a pass";
-    int held = may_hold(r), queues = r->transport && hcp_transport_queues(r->transport);
-    int rc = held ? hold(r, err) : ring_meet(r, all, err);
+    int held = ring_may_hold(r, launches(r)), queues = r->transport && hcp_transport_queues(r->transport);
+    int rc = held ? ring_hold(r, err) : ring_meet(r, all, err);
     void *ready = NULL;
 
     if (queues) /* NCCL may wait for the other end in a call that queues */
@@ -348,7 +359,7 @@ static int pass(ring *r, struct hcp_err *err)
     if (rc == HCP_OK && held)
         rc = ring_meet(r, all, err);
     if (held)
-        let_go(r);
+        ring_let_go(r);
     if (rc == HCP_OK)
         rc = ring_follow(r, 0, r->schedule.m, err);
     if (rc == HCP_OK && r->linear)
@@ -538,12 +549,13 @@ int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_
     }
     if (r->failed)
         return hcp_fail(err, HCP_FAILED, "this ring has failed before");
-    rc = r->outer ? ring_levels_pass(r, err)
+    rc = r->decode ? ring_decode_pass(r, &times, err)
+         : r->outer ? ring_levels_pass(r, err)
          : by_steps ? pass_by_steps(r, &times.transfer_ms, err)
                     : pass(r, err);
-    if (rc == HCP_OK)
+    if (rc == HCP_OK && !r->decode)
         rc = read_times(r, &times, step_ms, err);
-    if (rc == HCP_OK && r->transport && !by_steps)
+    if (rc == HCP_OK && r->transport && !by_steps && !r->decode)
         rc = transfer_time(r, &times.transfer_ms, err);
     r->failed = rc != HCP_OK;
     r->passes++;
@@ -560,6 +572,8 @@ void ring_tensors_of(const ring *r, struct ring_tensors *out)
 
     *out = (struct ring_tensors){r->q, r->own, r->own ? r->own + half : NULL, r->o,
                                  r->lse};
+    if (r->decode)
+        ring_decode_result(r, &out->o, &out->lse);
 }
 
 const struct ring_schedule *ring_schedule_of(const ring *r)

@@ -3,7 +3,9 @@
  * The ring itself: one rank's buffers, kernels and transport, and a pass through them.
  * A pass computes this rank's rows of softmax(Q K^T / sqrt(head_dim)) V into a running
  * state (O fp32 normalised, L natural log-sum-exp), block by block as KV comes round,
- * the next block being received and the present one passed on meanwhile.
+ * the next block being received and the present one passed on meanwhile. Of a plan of
+ * decode a pass is a step: one query of each sequence against the KV of all ranks, whose
+ * partial results are merged (decode.c).
  */
 #ifndef HCP_RING_H
 #define HCP_RING_H
@@ -64,6 +66,7 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
  * NULL or [m][4]: when a step's block was here (NaN: not received; MPI: when waiting for
  * it ended), start, time computed, end. After a failure only ring_close(). */
 int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_err *err);
+int ring_plan_is_decode(const hcp_plan *plan);
 void ring_close(ring *r); /* collective after a good pass; accepts NULL */
 
 /* For verification: this rank's tensors as the pass left them. Q, K, V in the plan's

@@ -3,8 +3,9 @@
  * The best split that measuring finds: the yardstick for plans. Around the fastest of the
  * given plans tokens are moved between pairs of ranks, in steps of 1/32 of the sequence,
  * then of 1/128 (whole tiles, at least one); as long as an end of the line is the
- * fastest the line is followed. All ranks run the same search: rank 0's medians are
- * shared after every measurement.
+ * fastest the line is followed. Of decode steps are hundredths of the keys: of two ranks
+ * all of them are measured, of more those along the lines. All ranks run the same search:
+ * rank 0's medians are shared after every measurement.
  */
 #include "config.h"
 #include <math.h>
@@ -222,14 +223,38 @@ static int confirm(struct search *s, const hcp_plan *given, const size_t *which,
     return rc;
 }
 
+/* Every hundredth of the keys on the first of two ranks, in whole tiles. */
+static int try_hundredths(struct search *s, struct hcp_err *err)
+{
+    int64_t tile = s->like->tile > 0 ? s->like->tile : 1, length = s->like->seq_len;
+    int rc = HCP_OK;
+
+    for (int i = 0; rc == HCP_OK && i <= 100; i++) {
+        int64_t tokens[2] = {length / 100 * i + length % 100 * i / 100, 0};
+        double ms;
+
+        if (i < 100)
+            tokens[0] = (tokens[0] + tile / 2) / tile * tile;
+        tokens[0] = tokens[0] < length ? tokens[0] : length;
+        tokens[1] = length - tokens[0];
+        if (ring_tokens_fit(s->like, tokens))
+            rc = try_tokens(s, tokens, &ms, err);
+    }
+    return rc;
+}
+
 static int explore(struct search *s, struct hcp_err *err)
 {
+    int decode = ring_plan_is_decode(s->like);
     int64_t tile = s->like->tile > 0 ? s->like->tile : 1, step, last = 0;
-    size_t n = s->like->n_ranks;
-    int rc = try_alone(s, err);
+    size_t n = s->like->n_ranks, n_steps = decode ? 1 : sizeof STEPS / sizeof *STEPS;
+    int rc;
 
-    for (size_t k = 0; rc == HCP_OK && k < sizeof STEPS / sizeof *STEPS; k++) {
-        step = s->like->seq_len / STEPS[k] / tile * tile;
+    if (decode && n == 2)
+        return try_hundredths(s, err);
+    rc = try_alone(s, err);
+    for (size_t k = 0; rc == HCP_OK && k < n_steps; k++) {
+        step = s->like->seq_len / (decode ? 100 : STEPS[k]) / tile * tile;
         step = step > tile ? step : tile;
         if (step == last)
             break;
@@ -338,7 +363,7 @@ static int same_place_of_kv(const hcp_plan *a, const hcp_plan *b)
 static int same_question(const hcp_plan *a, const hcp_plan *b)
 {
     return same_order_of_kv(a, b) && same_place_of_kv(a, b) && a->seq_len == b->seq_len &&
-           a->causal == b->causal && a->layout == b->layout && a->stripes == b->stripes &&
+           a->causal == b->causal && a->merge == b->merge && a->layout == b->layout && a->stripes == b->stripes &&
            a->buffers == b->buffers && a->sub_blocks == b->sub_blocks &&
            a->barrier == b->barrier &&
            (a->sub_blocks == 1 || a->tile == b->tile) && /* where blocks are cut */

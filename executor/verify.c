@@ -288,6 +288,7 @@ int ring_verify(ring *r, int64_t max_rows, struct ring_errors *errors,
                        .stream = ring_stream_of(r),
                        .errors = errors};
     const hcp_plan_rank *rank;
+    hcp_segment newest; /* of decode: the token whose query there is */
     int64_t next = 0;
     int rc;
 
@@ -299,6 +300,11 @@ int ring_verify(ring *r, int64_t max_rows, struct ring_errors *errors,
     rank = &v.plan->ranks[v.schedule->rank];
     v.segments = v.plan->segments + rank->first_segment;
     v.n_segments = rank->n_segments;
+    if (strcmp(v.plan->shape.phase, "decode") == 0) {
+        newest = (hcp_segment){v.plan->seq_len - 1, 1};
+        v.segments = &newest;
+        v.n_segments = 1;
+    }
     ring_tensors_of(r, &v.ring);
     rc = set_shape(&v, err);
     if (!rc)

@@ -24,7 +24,7 @@ int decode_bad(const hcp_plan *plan)
 
 static int64_t row_bytes(const hcp_shape *shape)
 {
-    return ((int64_t)shape->head_dim + 2) * (int64_t)sizeof(float);
+    return ((int64_t)shape->head_dim + 1) * (int64_t)sizeof(float);
 }
 
 void decode_set(struct decode *d, const hcp_ring *ring, struct scratch *s,

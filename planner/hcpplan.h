@@ -181,7 +181,7 @@ typedef enum hcp_rings {
 } hcp_rings;
 
 /* How m ranks bring the partial results of a decode step together, so that all of them
- * have the result. A rank's partial result is batch * heads rows of head_dim + 2 floats: M
+ * have the result. A rank's partial result is batch * heads rows of head_dim + 1 floats: M
  * bytes. A transfer of b bytes takes alpha + b / speed; what ranks merge is not counted.
  * Sends of each: hcp_plan_merge_sends(). */
 typedef enum hcp_merge {

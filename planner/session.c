@@ -177,7 +177,7 @@ static int of_decode(const char *phase)
 /* A rank's partial result of a decode step: hcp_plan.merge_bytes. */
 static double state_bytes(const hcp_shape *shape)
 {
-    return 4.0 * shape->batch * shape->heads * (shape->head_dim + 2);
+    return 4.0 * shape->batch * shape->heads * (shape->head_dim + 1);
 }
 
 static int same_end(const hcp_rank *a, const hcp_rank *b)

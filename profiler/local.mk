@@ -84,7 +84,7 @@ noinst_LTLIBRARIES += profiler/libhcptransport.la
 profiler_libhcptransport_la_SOURCES = profiler/transport.h profiler/transport.c \
 	profiler/transport-internal.h profiler/transport-mpi.h \
 	profiler/transport-mpi.c profiler/transport-mpi-thread.c \
-	profiler/transport-mpi-pass.c
+	profiler/transport-mpi-pass.c profiler/mesh-mpi.c
 profiler_libhcptransport_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 profiler_libhcptransport_la_LIBADD = db/libhcpdb.la kernels/libhcpkernels.la $(MPI_LIBS) -lpthread
 if HAVE_CUDA
@@ -94,12 +94,12 @@ EXTRA_DIST += profiler/transport-copy.c
 endif
 if HAVE_NCCL
 profiler_libhcptransport_la_SOURCES += profiler/transport-nccl.c \
-	profiler/transport-nccl-link.c profiler/transport-nccl.h profiler/nccl-api.c \
+	profiler/transport-nccl-link.c profiler/mesh-nccl.c profiler/transport-nccl.h profiler/nccl-api.c \
 	profiler/nccl-api.h
 profiler_libhcptransport_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) \
 	-DHCP_CUDA_LIBDIR=\"$(CUDA_DIR)/lib64\"
 else
-EXTRA_DIST += profiler/transport-nccl.c profiler/transport-nccl-link.c \
+EXTRA_DIST += profiler/transport-nccl.c profiler/transport-nccl-link.c profiler/mesh-nccl.c \
 	profiler/transport-nccl.h profiler/nccl-api.c profiler/nccl-api.h
 endif
 

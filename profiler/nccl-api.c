@@ -35,6 +35,8 @@ static void load(void)
         {"ncclCommGetAsyncError", (void **)&loaded.async_error},
         {"ncclSend", (void **)&loaded.send},
         {"ncclRecv", (void **)&loaded.recv},
+        {"ncclGroupStart", (void **)&loaded.group_start},
+        {"ncclGroupEnd", (void **)&loaded.group_end},
     };
     if (!hcp_library_load(&nccl, wanted, sizeof wanted / sizeof *wanted, failure,
                           sizeof failure))

@@ -24,6 +24,8 @@ typedef struct hcp_nccl_api {
                          ncclComm_t comm, cudaStream_t stream);
     ncclResult_t (*recv)(void *data, size_t count, ncclDataType_t type, int peer,
                          ncclComm_t comm, cudaStream_t stream);
+    ncclResult_t (*group_start)(void);
+    ncclResult_t (*group_end)(void);
 } hcp_nccl_api;
 
 /* The library, loaded once. NULL: why says what to install. Thread-safe. */

@@ -32,6 +32,9 @@ struct transport_ops {
     void (*cancel)(hcp_transport *t);
     /* Everything of its own, not the base. */
     void (*close)(hcp_transport *t);
+    /* Of a mesh, which has none of begin() to times(). */
+    int (*exchange)(hcp_transport *t, const struct hcp_parcel *parcels, int32_t n,
+                    void *stream, struct hcp_err *err);
 };
 
 struct hcp_transport {
@@ -61,10 +64,14 @@ static inline int32_t transport_sends(const hcp_transport *t, int32_t n)
 extern const struct transport_ops hcp_transport_mpi_ops;
 extern const struct transport_ops hcp_transport_nccl_ops;
 extern const struct transport_ops hcp_transport_copy_ops;
+extern const struct transport_ops hcp_mesh_mpi_ops;
+extern const struct transport_ops hcp_mesh_nccl_ops;
 
 /* Collective over t->comm: HCP_OK if rc is on every rank, otherwise a failure everywhere,
  * with the text of the lowest rank that failed. */
 int hcp_transport_agree(hcp_transport *t, int rc, struct hcp_err *err);
+/* What messages call rank `peer` of t->comm: its number in MPI_COMM_WORLD. */
+int hcp_transport_peer_name(const hcp_transport *t, int peer);
 /* Seconds of the monotonic clock. */
 double hcp_transport_now(void);
 /* HCP_FAILED unless rc is MPI_SUCCESS: "MPI: DOING rank N: what MPI says". */

@@ -98,16 +98,23 @@ static int warm_up(struct connecting *c, struct nccl_link *l, void *data, void *
     return HCP_OK;
 }
 
-static int connect_link(struct connecting *c, struct nccl_link *l, void *data,
-                        void *event, struct hcp_err *err)
+/* exact: so many blocks, not up to so many. */
+static ncclConfig_t config_of(int max_blocks, int exact)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
-    config.minCTAs = l->exact ? l->max_blocks : 1;
-    config.maxCTAs = l->max_blocks; /* NCCL_MAX_CTAS has the last word */
+    config.minCTAs = exact ? max_blocks : 1;
+    config.maxCTAs = max_blocks; /* NCCL_MAX_CTAS has the last word */
     /* Blocks that need not lie together find room among those of a kernel that computes,
      * also on the few and scattered SMs of a limit. */
     config.cgaClusterSize = 0;
+    return config;
+}
+
+static int connect_link(struct connecting *c, struct nccl_link *l, void *data,
+                        void *event, struct hcp_err *err)
+{
+    ncclConfig_t config = config_of(l->max_blocks, l->exact);
     pthread_mutex_lock(&c->lock);
     c->waiting_for = l->peer_name;
     c->since_s = hcp_transport_now();
@@ -303,8 +310,9 @@ static int phase_of(int edge, int n)
     return n % 2 == 1 && edge == n - 1 ? 2 : edge % 2;
 }
 
-int hcp_nccl_connect(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link *in,
-                     struct nccl_link *out, struct hcp_err *err)
+/* The cards of all ranks, which go together; freed by the caller. */
+static int gather_cards(hcp_transport *t, const hcp_nccl_api *api, struct card **out,
+                        struct hcp_err *err)
 {
     struct card *cards = calloc((size_t)t->size, sizeof *cards), mine;
     int rc = cards ? write_card(t, api, &mine, err)
@@ -316,8 +324,38 @@ int hcp_nccl_connect(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link
                                      "hearing of", t->name_before, err);
     if (rc == HCP_OK)
         rc = compare(cards, t->size, err);
+    *out = cards;
+    return rc;
+}
+
+int hcp_nccl_join(hcp_transport *t, const hcp_nccl_api *api, ncclComm_t *comm,
+                  struct hcp_err *err)
+{
+    struct card *cards;
+    int rc = gather_cards(t, api, &cards, err);
+    if (rc == HCP_OK && t->size > 1) {
+        int blocks = cards[0].max_blocks;
+        for (int i = 1; i < t->size; i++)
+            blocks = cards[i].max_blocks < blocks ? cards[i].max_blocks : blocks;
+        ncclConfig_t config = config_of(blocks, t->channels > 0);
+        const struct nccl_link link = {.peer_name = t->name_after, .sends = 1};
+        rc = hcp_nccl_check(api, &link,
+                            api->init(comm, t->size, cards[0].id, t->rank, &config), err);
+        if (rc != HCP_OK)
+            *comm = NULL;
+    }
+    free(cards);
+    return hcp_transport_agree(t, rc, err);
+}
+
+int hcp_nccl_connect(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link *in,
+                     struct nccl_link *out, struct hcp_err *err)
+{
+    struct card *cards;
+    int rc = gather_cards(t, api, &cards, err);
     if (rc == HCP_OK && t->size > 1) {
         const struct card *before = &cards[t->before], *after = &cards[t->after];
+        const struct card *mine = &cards[t->rank];
         in->sends = 0;
         in->phase = phase_of(t->before, t->size);
         in->peer = 0;
@@ -327,12 +365,12 @@ int hcp_nccl_connect(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link
         out->phase = phase_of(t->rank, t->size);
         out->peer = 1;
         out->peer_name = t->name_after;
-        out->id = mine.id;
-        in->exact = out->exact = mine.channels > 0;
+        out->id = mine->id;
+        in->exact = out->exact = mine->channels > 0;
         in->max_blocks =
-            mine.max_blocks < before->max_blocks ? mine.max_blocks : before->max_blocks;
+            mine->max_blocks < before->max_blocks ? mine->max_blocks : before->max_blocks;
         out->max_blocks =
-            mine.max_blocks < after->max_blocks ? mine.max_blocks : after->max_blocks;
+            mine->max_blocks < after->max_blocks ? mine->max_blocks : after->max_blocks;
         rc = in->phase < out->phase ? start(t, api, in, out, err)
                                     : start(t, api, out, in, err);
     }

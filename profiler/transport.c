@@ -54,23 +54,23 @@ int hcp_transport_agree(hcp_transport *t, int rc, struct hcp_err *err)
     return hcp_fail(err, HCP_FAILED, "%s", text);
 }
 
-static int find_ops(const char *name, const struct transport_ops **out,
+static int find_ops(const char *name, int mesh, const struct transport_ops **out,
                     struct hcp_err *err)
 {
     if (name && strcmp(name, "mpi") == 0) {
-        *out = &hcp_transport_mpi_ops;
+        *out = mesh ? &hcp_mesh_mpi_ops : &hcp_transport_mpi_ops;
         return HCP_OK;
     }
     if (name && strcmp(name, "nccl") == 0) {
 #ifdef HAVE_NCCL
-        *out = &hcp_transport_nccl_ops;
+        *out = mesh ? &hcp_mesh_nccl_ops : &hcp_transport_nccl_ops;
         return HCP_OK;
 #else
         return hcp_fail(err, HCP_FAILED,
                         "this build has no NCCL (configure --with-nccl); use mpi");
 #endif
     }
-    if (name && strcmp(name, "copy") == 0) {
+    if (name && strcmp(name, "copy") == 0 && !mesh) {
 #ifdef HAVE_CUDA
         *out = &hcp_transport_copy_ops;
         return HCP_OK;
@@ -130,22 +130,24 @@ int hcp_transport_pin_channels(int32_t channels, struct hcp_err *err)
     return HCP_OK;
 }
 
+int hcp_transport_peer_name(const hcp_transport *t, int peer)
+{
+    MPI_Group ring, world;
+    int name = MPI_UNDEFINED;
+    MPI_Comm_group(t->comm, &ring);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_translate_ranks(ring, 1, &peer, world, &name);
+    MPI_Group_free(&ring);
+    MPI_Group_free(&world);
+    return name == MPI_UNDEFINED ? peer : name;
+}
+
 /* Ranks in MPI_COMM_WORLD, which is what users count in. */
 static void name_ranks(hcp_transport *t)
 {
-    MPI_Group ring, world;
-    int ranks[3] = {t->rank, t->before, t->after}, names[3];
-    MPI_Comm_group(t->comm, &ring);
-    MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_translate_ranks(ring, 3, ranks, world, names);
-    MPI_Group_free(&ring);
-    MPI_Group_free(&world);
-    for (int i = 0; i < 3; i++)
-        if (names[i] == MPI_UNDEFINED)
-            names[i] = ranks[i];
-    t->name = names[0];
-    t->name_before = names[1];
-    t->name_after = names[2];
+    t->name = hcp_transport_peer_name(t, t->rank);
+    t->name_before = hcp_transport_peer_name(t, t->before);
+    t->name_after = hcp_transport_peer_name(t, t->after);
 }
 
 int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport **out,
@@ -154,7 +156,7 @@ int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport 
     const struct transport_ops *ops = NULL;
     hcp_transport *t;
     MPI_Comm comm;
-    int rc = find_ops(config->name, &ops, err);
+    int rc = find_ops(config->name, config->mesh, &ops, err);
     if (rc == HCP_OK)
         rc = check_config(config, err);
     /* A rank that fails here still meets the others, so that all of them fail. */
@@ -296,6 +298,8 @@ int hcp_transport_begin(hcp_transport *t, const struct hcp_transfer *transfers,
                         int32_t n_steps, void *start, struct hcp_err *err)
 {
     int rc = usable(t, 0, err);
+    if (rc == HCP_OK && !t->ops->begin)
+        rc = hcp_fail(err, HCP_FAILED, "%s transport: opened for exchanges", t->ops->name);
     if (rc == HCP_OK)
         rc = copy_pass(t, transfers, n_steps, err);
     if (rc == HCP_OK) {
@@ -368,6 +372,26 @@ int hcp_transport_times(hcp_transport *t, int32_t step, struct hcp_transfer_time
     if (!t->has_pass || step < 0 || step >= t->n_steps)
         return HCP_FAILED;
     return t->ops->times(t, step, out);
+}
+
+int hcp_transport_exchange(hcp_transport *t, const struct hcp_parcel *parcels, int32_t n,
+                           void *stream, struct hcp_err *err)
+{
+    int rc = HCP_OK;
+    if (!t->ops->exchange)
+        return hcp_fail(err, HCP_FAILED, "%s transport: not opened for exchanges",
+                        t->ops->name);
+    if (t->failed)
+        return hcp_fail(err, HCP_FAILED, "%s transport: unusable after a failure",
+                        t->ops->name);
+    for (int32_t i = 0; rc == HCP_OK && i < n; i++)
+        if (parcels[i].peer < 0 || parcels[i].peer >= t->size ||
+            parcels[i].peer == t->rank || !parcels[i].data || parcels[i].bytes <= 0)
+            rc = hcp_fail(err, HCP_FAILED, "parcel %d of %d: no data, or no such rank",
+                          (int)i, (int)n);
+    if (rc == HCP_OK && n > 0)
+        rc = t->ops->exchange(t, parcels, n, stream, err);
+    return noted(t, rc);
 }
 
 int hcp_transport_check(hcp_transport *t, struct hcp_err *err)

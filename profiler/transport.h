@@ -42,6 +42,8 @@ struct hcp_transport_config {
     int32_t channels;    /* nccl: so many for each direction, a power of two, each a block
                             of its kernel; 0: NCCL's choice, up to a third of the SMs */
     double timeout_s;    /* longest wait for a neighbour */
+    int mesh;            /* 1: for hcp_transport_exchange() between any two ranks, and no
+                            passes; mpi and nccl */
 };
 
 /* Part of a block in memory here. */
@@ -113,6 +115,23 @@ int hcp_transport_done(hcp_transport *t, int32_t step, void *stream, struct hcp_
 int hcp_transport_end(hcp_transport *t, struct hcp_err *err);
 /* Of the last pass, after end(). */
 int hcp_transport_times(hcp_transport *t, int32_t step, struct hcp_transfer_times *out);
+
+/* One message of an exchange. */
+struct hcp_parcel {
+    int peer;    /* in comm */
+    int send;    /* 1: to peer; 0: from it */
+    void *data;
+    int64_t bytes; /* exact, > 0, the same at both ends */
+};
+
+/* Of a mesh: all messages of this rank at once, sent and received side by side; those
+ * between two ranks, one way, arrive in their order. Every rank makes its exchanges in an
+ * order in which both ends of each message meet. What is queued on stream before is done
+ * before anything is read, and what is queued after it finds all of it there; where calls
+ * do not queue, all is there on return, and a wait for a rank that does not come lasts: the
+ * caller's watch ends it. n = 0 does nothing. */
+int hcp_transport_exchange(hcp_transport *t, const struct hcp_parcel *parcels, int32_t n,
+                           void *stream, struct hcp_err *err);
 
 /* Whether something has gone wrong in the background (ncclCommGetAsyncError, the
  * transport's thread): HCP_OK or its error, without blocking. For polling loops. */

@@ -134,7 +134,7 @@ double reference_merge_ms(hcp_merge merge, int m, const hcp_shape *shape,
 {
     struct clocks c = {.m = m, .alpha_ms = q->link_alpha_us / 1000};
     int rows = shape->batch * shape->heads, twos = 1;
-    double row = 4.0 * (shape->head_dim + 2), all = rows * row;
+    double row = 4.0 * (shape->head_dim + 1), all = rows * row;
 
     c.ms_per_byte = q->link_gbps > 0 ? 1e-6 / q->link_gbps : 0;
     if (m == 1)
@@ -180,7 +180,7 @@ double reference_merge_ms(hcp_merge merge, int m, const hcp_shape *shape,
 int64_t reference_decode_bytes(const hcp_shape *shape, const hcp_question *q,
                                hcp_merge merge, int m, int64_t weights, int64_t tokens)
 {
-    int64_t state = (int64_t)shape->batch * shape->heads * (shape->head_dim + 2) * 4;
+    int64_t state = (int64_t)shape->batch * shape->heads * (shape->head_dim + 1) * 4;
     int64_t kv = (int64_t)shape->batch * shape->kv_heads * shape->head_dim * 2 * 2;
     int held = m == 1 ? 1 : merge == HCP_MERGE_GATHER ? m : 2;
 

@@ -53,9 +53,9 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
         --kv-len "$b" --json >b.json
     ta=$(field predicted_ms a.json)
     tb=$(field predicted_ms b.json)
-    # 8 * 32 rows of 130 floats, in one round.
-    grep -q '"merge":{"schedule":"doubling","bytes":133120,' d.json
-    equal "($ta > $tb ? $ta : $tb) + 0.01 + 133120 / 100e6" "$(field makespan_ms d.json)"
+    # 8 * 32 rows of 129 floats, in one round.
+    grep -q '"merge":{"schedule":"doubling","bytes":132096,' d.json
+    equal "($ta > $tb ? $ta : $tb) + 0.01 + 132096 / 100e6" "$(field makespan_ms d.json)"
     # 841 against 4541 GB/s: a sixth of the keys, give or take, both as long.
     holds "$b / 65536 > 0.12 && $b / 65536 < 0.18"
     holds "$ta / $tb > 0.97 && $ta / $tb < 1.03"
@@ -100,7 +100,7 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     hcp-plan split "${D[@]}" --layers 32 --memory 80G,8G --json >m.json
     b=$(sed 's/.*"rank":1,//' m.json | sed 's/.*"tokens":\([0-9]*\).*/\1/')
     # 2 * 8 * 8 * 128 * 2 * 32 bytes a token, two partial results: a tile more is too much.
-    holds "$b * 1048576 + 2 * 133120 <= 8 * 2^30 && ($b + 64) * 1048576 + 2 * 133120 > 8 * 2^30"
+    holds "$b * 1048576 + 2 * 132096 <= 8 * 2^30 && ($b + 64) * 1048576 + 2 * 132096 > 8 * 2^30"
     refused 3 "bytes more on rank 0 would do" hcp-plan split "${D[@]}" --layers 32 --memory 40G,8G
     more=$(sed 's/.*batch 8); \([0-9]*\) bytes.*/\1/' <<<"$output")
     hcp-plan split "${D[@]}" --layers 32 --memory "$((40 * 1073741824 + more)),8G"

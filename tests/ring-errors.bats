@@ -56,7 +56,9 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
     refuse 2 "--plan has its own ranks" hcp-ring --plan two.json --strategy best
     refuse 2 "--transport 'tcp' is not known; expected nccl, mpi or auto" hcp-ring --plan two.json --transport tcp
     refuse 2 "--kernel and --provider both name a kernel; use one" hcp-ring --plan two.json --kernel a --provider b
-    refuse 2 "--phase decode: this version runs prefill only" hcp-ring --plan two.json --phase decode
+    refuse 2 "--plan has its own phase and merge; leave --phase and --merge out" hcp-ring --plan two.json --phase decode
+    refuse 2 "--merge is of --phase decode" hcp-ring --ranks "$cpu" --seq-len 1K --merge ring
+    refuse 2 "--merge 'x' is not known; expected auto, ring, doubling or gather" hcp-ring --plan two.json --merge x
     refuse 2 "--verify '0' is out of range" hcp-ring --plan two.json --verify=0
     refuse 2 "--timeout '0' is not a time in seconds" hcp-ring --plan two.json --timeout 0
     refuse 2 "--spare-sms" hcp-ring --plan two.json --spare-sms -1
@@ -113,9 +115,14 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
     hcp-plan split --db m.db --ranks "2*$cpu" --tokens 100,200 --layout contiguous \
         "${shape[@]}" --extrapolate --json |
         sed 's/,"fingerprint":"[0-9a-f]*"//; s/"phase":"prefill"/"phase":"decode"/;
-             s/}$/,"merge":{"schedule":"doubling","bytes":272,"ms":0}}/' >decode.json
-    refuse 3 "rank 0 (*): decode.json is a plan of decode, which hcp-ring does not run" \
-        hcp-ring --plan decode.json
+             s/}$/,"merge":{"schedule":"doubling","bytes":264,"ms":0}}/' >decode.json
+    for option in '--buffers 2' '--sub-blocks 1' --barrier '--hidden 64 --ffn 64'; do
+        # shellcheck disable=SC2086 # options are words
+        refuse 2 "rank 0 (*): in decode KV stays where it is, and a step is of attention alone; leave --buffers" \
+            mpirun -np 2 hcp-ring --plan decode.json $option
+    done
+    refuse 2 "rank 0 (*): the plans are of prefill and of decode; run those of one phase at a time" \
+        mpirun -np 2 hcp-ring --plan two.json --plan decode.json
     sed 's/"makespan_ms":[0-9.e-]*/"makespan_ms":1/' two.json >edited.json
     refuse 1 "rank 0 (*): edited.json was changed after it was printed (its fingerprint does not match)" \
         mpirun -np 2 hcp-ring --plan edited.json

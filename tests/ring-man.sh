@@ -27,6 +27,7 @@ if command -v mpirun >/dev/null; then
         hcp-ring search "$@"
         hcp-ring "$@" --verify=8 --json >json
         hcp-ring search "$@" --json >>json
+        hcp-ring --local 2 --repeat 1 --warm-up 0 --plan decode.json --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json --json >>json
         hcp-ring "$@" --hidden 64 --ffn 128

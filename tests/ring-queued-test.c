@@ -6,6 +6,8 @@
  * Usage: ring-queued-test rings [SEED [RINGS]]: random rings, which must be right
  *        ring-queued-test levels [SEED [RINGS]]: likewise with two levels; an even number
  *        of ranks, four or more
+ *        ring-queued-test decode [SEED [PLANS]]: steps of decode, merged in every schedule
+ *        ring-queued-test staged [SEED [PLANS]]: likewise over MPI, by way of host memory
  *        ring-queued-test unordered: nothing waits for events, which must be found
  *        ring-queued-test stuck: the last rank's device never gets on; all must end
  */
@@ -14,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "executor/ring-internal.h"
+#include "executor/decode.h"
 #include "executor/verify.h"
 #include "tests/fake-gpu.h"
 
@@ -151,7 +153,10 @@ static void poison(struct test *t, ring *r)
 
     if (ring_poison(r, &err))
         give_up(t, &err);
-    for (int32_t k = 1; s->index >= 0 && k < s->m; k++)
+    if (r->decode)
+        memset(r->decode->states, 0xff,
+               (size_t)(r->decode->n_states * r->decode->pitch) * sizeof(float));
+    for (int32_t k = 1; s->index >= 0 && k < s->m && !r->decode; k++)
         for (int32_t i = 0; s->steps[k].receive && i < r->transfers[k].n_pieces; i++)
             memset(r->transfers[k].pieces[i].data, 0xff,
                    (size_t)r->transfers[k].pieces[i].bytes);
@@ -248,6 +253,82 @@ static void levels(struct test *t, int n)
     point(t, t->wrong == 0, text);
 }
 
+static uint64_t bits_of(const ring *r)
+{
+    const float *o, *lse;
+    uint64_t sum = 14695981039346656037u; /* FNV-1a */
+
+    ring_decode_result(r, &o, &lse);
+    for (int64_t i = 0; i < r->decode->rows * (r->shape.head_dim + 1); i++) {
+        uint32_t bits;
+
+        memcpy(&bits, o + i, sizeof bits); /* L lies behind O */
+        sum = (sum ^ bits) * 1099511628211u;
+    }
+    return sum;
+}
+
+/* Steps of random plans: all ranks with tokens have the result, and the same bits. */
+static void decode(struct test *t, int n, int by_nccl)
+{
+    int held = 0, differ = 0;
+    char text[120];
+
+    for (int i = 0; i < n; i++) {
+        struct plan p;
+        struct ring_errors errors;
+        struct ring_times times;
+        struct hcp_err err = {0};
+        uint64_t bits, least, most;
+        ring *r = NULL;
+        int m = 0;
+
+        make_plan(t, &p, range(&t->seed, 1, 300));
+        p.plan.layout = HCP_LAYOUT_CONTIGUOUS;
+        p.plan.causal = p.plan.barrier = 0;
+        p.plan.sub_blocks = 1;
+        snprintf(p.plan.shape.phase, sizeof p.plan.shape.phase, "decode");
+        if (hcp_layout_segments(p.plan.layout, 1, p.plan.n_ranks, p.tokens,
+                                p.plan.seq_len, p.segments, RANKS * STRIPES * 2,
+                                (int64_t[RANKS]){0}) != HCP_STATUS_OK)
+            abort();
+        for (size_t k = 0; k < p.plan.n_ranks; k++) {
+            p.ranks[k].first_segment = m;
+            m += p.ranks[k].n_segments = p.tokens[k] > 0;
+        }
+        p.plan.n_segments = (size_t)m;
+        p.plan.merge = m < 2 ? HCP_MERGE_AUTO : (hcp_merge)(HCP_MERGE_RING + i % 3);
+        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 2000 : 0);
+        open_ring(t, &p, &r);
+        for (int k = 0; k < PASSES; k++) {
+            poison(t, r);
+            ring_all_ok(&t->comm, HCP_OK, &err);
+            if (ring_pass(r, &times, NULL, &err) || ring_verify(r, 40, &errors, &err))
+                give_up(t, &err);
+            if (!errors.passed && t->wrong++ == 0)
+                printf("# rank %d of %d, %s: %s\n", t->comm.rank, t->comm.size,
+                       hcp_merge_name(p.plan.merge), errors.text);
+        }
+        bits = r->decode ? bits_of(r) : 0;
+        MPI_Allreduce(&bits, &most, 1, MPI_UINT64_T, MPI_MAX, t->comm.world);
+        bits = r->decode ? bits : most;
+        MPI_Allreduce(&bits, &least, 1, MPI_UINT64_T, MPI_MIN, t->comm.world);
+        differ += least != most;
+        t->held += r->ticket;
+        t->late += r->go ? r->go[1] : 0;
+        ring_close(r);
+    }
+    snprintf(text, sizeof text, "%d plans of decode on %d ranks, %d steps each, are right", n,
+             t->comm.size, PASSES);
+    point(t, t->wrong == 0, text);
+    point(t, differ == 0, "all ranks have the same bits");
+    if (!by_nccl)
+        return;
+    MPI_Allreduce(&t->held, &held, 1, MPI_INT, MPI_SUM, t->comm.world);
+    point(t, held > n, "most steps were held back until all was queued");
+    point(t, t->late == 0, "and let go then");
+}
+
 /* Even shares, two buffers, so that everything has something to wait for. */
 static void even_plan(struct test *t, struct plan *p)
 {
@@ -303,7 +384,7 @@ int main(int argc, char **argv)
     double timeout_s = strcmp(what, "stuck") == 0 ? 2 : 15;
     if (hcp_transport_prepare(&err) ||
         ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
-        ring_links_new("nccl", 0, &t.comm, t.runtime, &t.device, 1.5 * timeout_s + 2,
+        ring_links_new(strcmp(what, "staged") ? "nccl" : "mpi", 0, &t.comm, t.runtime, &t.device, 1.5 * timeout_s + 2,
                        &t.links, &err)) {
         fprintf(stderr, "ring-queued-test: %s\n", err.text);
         return 1;
@@ -312,6 +393,8 @@ int main(int argc, char **argv)
         rings(&t, argc > 3 ? atoi(argv[3]) : 20);
     else if (strcmp(what, "levels") == 0)
         levels(&t, argc > 3 ? atoi(argv[3]) : 20);
+    else if (strcmp(what, "decode") == 0 || strcmp(what, "staged") == 0)
+        decode(&t, argc > 3 ? atoi(argv[3]) : 20, *what == 'd');
     else if (strcmp(what, "unordered") == 0)
         unordered(&t);
     else if (strcmp(what, "stuck") == 0)

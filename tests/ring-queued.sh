@@ -34,6 +34,10 @@ CUDA_DEVICE_MAX_CONNECTIONS=1 run 2 rings 9 3
 run 4 levels 11 6
 run 6 levels 12 4
 FAKE_GPU_QUEUES=3 run 4 levels 13 4
+run 2 decode 21 9
+run 3 decode 22 9
+FAKE_GPU_PARTIAL=1 run 5 decode 23 6
+run 3 staged 24 6
 run 3 unordered 1
 
 start 2 stuck 1

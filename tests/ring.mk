@@ -77,7 +77,7 @@ if HAVE_NCCL
 check_PROGRAMS += tests/ring-queued-test
 tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/fake-gpu.c \
 	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-memory.c \
-	executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/ring-internal.h executor/ring.h executor/verify.c \
+	executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/decode.c executor/decode.h executor/ring-internal.h executor/ring.h executor/verify.c \
 	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
 	executor/watch.c executor/comm.h profiler/measure.c profiler/measure.h \
 	profiler/stats.c profiler/stats.h
@@ -107,7 +107,7 @@ dist_check_SCRIPTS += tests/beside-queued.sh
 TESTS += tests/beside-queued.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats \
+ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats \
 	tests/ring-leak.sh
 EXTRA_DIST += tests/ring-lib.bash
 dist_check_SCRIPTS += $(ring_scripts)

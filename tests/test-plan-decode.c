@@ -80,7 +80,7 @@ static void make_case(struct problem_case *c, uint64_t *seed)
     c->q.link_alpha_us = fixture_range(seed, 0, 3) ? fixture_real(seed, 0, 30) : 0;
     c->q.link_gbps = fixture_range(seed, 0, 3) ? fixture_real(seed, 0.05, 100) : 0;
     c->q.merge = (hcp_merge)(fixture_range(seed, 0, 1) ? 0 : fixture_range(seed, 1, 3));
-    state = (int64_t)c->shape.batch * c->shape.heads * 130 * 4;
+    state = (int64_t)c->shape.batch * c->shape.heads * 129 * 4;
     unit = reference_decode_bytes(&c->shape, &c->q, 0, 1, 0, 1) - state;
     for (size_t r = 0; r < c->n; r++) {
         most[r] = fixture_range(seed, 0, 3) ? 0 : fixture_range(seed, 1, c->q.seq_len);
@@ -337,7 +337,7 @@ static void follow(const hcp_plan *plan, const hcp_merge_send *sends, size_t n_s
             assert_true(s->from != s->to && s->n_rows > 0 &&
                         s->first_row + s->n_rows <= rows);
             assert_true(plan->ranks[s->from].tokens > 0 && plan->ranks[s->to].tokens > 0);
-            out[s->from] += (double)s->n_rows * (plan->shape.head_dim + 2) * 4;
+            out[s->from] += (double)s->n_rows * (plan->shape.head_dim + 1) * 4;
             longest = fmax(longest, out[s->from]);
             for (int64_t row = s->first_row; row < s->first_row + s->n_rows; row++) {
                 if (s->merges) {

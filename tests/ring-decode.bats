@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154,SC2030,SC2031 # bats and the harness set these
+# hcp-ring runs steps of decode: partial results are merged as the plan says, and right.
+
+bats_require_minimum_version 1.5.0
+load ring-lib
+
+setup_file() {
+    export TMPDIR=$BATS_FILE_TMPDIR
+    local raw=$TMPDIR/raw.db
+    hcp-profile run --db "$raw" --device "synthetic:name=$(cpu_device),a=2e-6,b=1e-4,c=5e-5,f=0.02" \
+        --limits none,cpu:50 --dtype fp32 --batch 3 --heads 4 --kv-heads 2 --head-dim 32 \
+        --phase decode --q-lens 1 --kv-lens 64,256,1K,2K >/dev/null 2>&1
+    hcp-profile export --db "$raw" --format csv 2>/dev/null | sed 's/,synthetic,fp32,/,cpu-blas,fp32,/' |
+        hcp-profile import --db "$TMPDIR/d.db" - >/dev/null 2>&1
+    hcp-plan fit --quiet --db "$TMPDIR/d.db"
+}
+
+setup() {
+    ring_setup
+    cp "$BATS_FILE_TMPDIR/d.db" .
+    shape=(--db d.db --phase decode --batch 3 --heads 4 --kv-heads 2 --head-dim 32 --dtype fp32)
+}
+
+decode_plan() { # decode_plan FILE N TOKENS [OPTION...]
+    local file=$1 n=$2 tokens=$3
+    shift 3
+    hcp-plan split "${shape[@]}" --ranks "$n*$cpu" --tokens "$tokens" --seq-len $((${tokens//,/+})) \
+        --extrapolate --json "$@" >"$file"
+}
+
+search() { # search N OPTION...
+    timeout -k 5 120 mpirun -np "$1" hcp-ring search --warm-up 0 --repeat 3 --max-time 0.01 "${@:2}"
+}
+
+@test "every schedule, batches, shared KV heads, ranks without tokens: all ranks have the result" {
+    for tokens in 500,0,524 100,0,37,300,13 10,20,30,40,50,850; do
+        n=$(tr -cd , <<<"$tokens" | wc -c)
+        files=()
+        for merge in ring doubling gather; do
+            decode_plan $merge.json $((n + 1)) $tokens --merge $merge
+            files+=(--plan $merge.json)
+        done
+        run --separate-stderr ring $((n + 1)) --verify --json "${files[@]}"
+        echo "$output$stderr"
+        [ "$status" -eq 0 ]
+        [ "$(grep -o '"verified":true' <<<"$output" | wc -l)" -eq 3 ]
+        # Three batches of four heads on each rank with tokens, none on the others.
+        with=$(tr , '\n' <<<"$tokens" | grep -vcx 0)
+        [ "$(grep -o '"rows_compared":12' <<<"$output" | wc -l)" -eq $((3 * with)) ]
+        [ "$(grep -o '"rows_compared":0' <<<"$output" | wc -l)" -eq $((3 * (n + 1 - with))) ]
+        for merge in ring doubling gather; do
+            [[ "$output" == *'"phase":"decode","batch":3,"merge":"'$merge'","predicted_merge_ms":'* ]]
+        done
+    done
+    decode_plan one.json 2 0,300
+    run --separate-stderr ring 2 --verify --plan one.json
+    echo "$output$stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"decode of batch 3, 300 keys, nothing to merge: measured"*"verified: 12 rows"* ]]
+    run --separate-stderr ring 2 --json --plan one.json
+    [[ "$output" == *'"merge":"none"'*'"ranks":[{"rank":0'*'"compute_ms":0,"wait_ms":0,"transfer_ms":0,"total_ms":0'* ]]
+}
+
+@test "a question, its strategies, text; the database stays as it is" {
+    before=$(cksum d.db)
+    run --separate-stderr ring 2 "${shape[@]}" --ranks "$cpu,$cpu" --seq-len 1K --strategy even,best \
+        --merge gather --verify
+    echo "$output$stderr"
+    [ "$status" -eq 0 ]
+    [ "$(grep -cE '^(even|best) +1024' <<<"$output")" -eq 2 ]
+    [ "$(grep -c '^verified: 24 rows' <<<"$output")" -eq 2 ]
+    [ "$(cksum d.db)" = "$before" ]
+    run --separate-stderr ring 2 "${shape[@]}" --ranks "$cpu,$cpu" --seq-len 1K --layout zigzag
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"a decode plan has contiguous shares"* ]]
+}
+
+@test "a wrong partial result is found on every rank" {
+    decode_plan p.json 3 200,100,90
+    plugin=$top_builddir/tests/.libs/plugin-faulty.so
+    [ -e "$plugin" ] || skip "no plug-ins"
+    HCP_FAULTY=wrong run --separate-stderr ring 3 --verify --plan p.json --kernel "$plugin"
+    echo "$output$stderr"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c '^NOT VERIFIED: rank' <<<"$output")" -eq 3 ]
+}
+
+@test "search measures every hundredth of two ranks, and moves keys between more" {
+    decode_plan p.json 2 512,512 --tile 1
+    run --separate-stderr search 2 --plan p.json
+    echo "$output$stderr"
+    [ "$status" -eq 0 ]
+    # 0, 10, 20, 31 .. 1024 keys; 512 is the plan.
+    [[ "$output" == *"best found of 101 measured"* ]]
+    [[ "$output" == *"x best found"* ]]
+    decode_plan q.json 3 400,300,324 --merge ring
+    run --separate-stderr search 3 --plan q.json --json
+    [ "$status" -eq 0 ]
+    [ "$(grep -o '"note":"tried"' <<<"$output" | wc -l)" -ge 3 ]
+    # Caps are kept.
+    decode_plan c.json 2 512,512 --tile 1 --max-tokens 0=600,1=600
+    run --separate-stderr search 2 --plan c.json
+    [[ "$output" == *"best found of 17 measured"* ]]
+}
+
+@test "ranks that do not agree; one that is killed is named" {
+    decode_plan a.json 2 200,100 --merge ring
+    decode_plan b.json 2 200,100 --merge gather
+    run --separate-stderr mpirun -np 1 hcp-ring --plan a.json : -np 1 hcp-ring --plan b.json
+    [ "$status" -eq 1 ]
+    [[ "$stderr" == *"the ranks do not agree: "*"merge ring on rank 0, but "*"merge gather on rank 1"* ]]
+    plugin=$top_builddir/tests/.libs/plugin-faulty.so
+    [ -e "$plugin" ] || skip "no plug-ins"
+    mkdir marks
+    HCP_FAULTY_MARK=$PWD/marks timeout -k 5 60 mpirun -np 2 hcp-ring --plan "$PWD/a.json" --kernel "$plugin" \
+        --repeat 1000000 --max-time 60 >out 2>err 3>&- &
+    launcher=$!
+    for _ in $(seq 600); do
+        [ "$(find marks -name 'pid-*' | wc -l)" -lt 2 ] || break
+        sleep 0.05
+    done
+    sleep 0.2 # any time is the middle
+    kill -KILL "$(cat marks/pid-1)"
+    ! wait $launcher
+    cat out err
+    [ ! -s out ]
+    grep -q 'hcp-ring: rank 0: .*rank 1' err
+    nothing_left
+}
