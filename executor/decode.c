@@ -261,6 +261,9 @@ static int make_copies(ring *r, struct hcp_err *err)
     int64_t bytes = r->schedule.kv_tokens * r->token_bytes, copies = 1;
     int rc;
 
+    d->copies = 1;
+    if (r->config.kv)
+        return HCP_OK;
     if (r->config.runtime->kind == HCP_DEVICE_CUDA)
         copies = (COLD_BYTES + bytes - 1) / bytes;
     d->copies = (int)(copies < MOST_COPIES ? copies : MOST_COPIES);
@@ -290,36 +293,64 @@ static int fill_queries(ring *r, struct hcp_err *err)
     return rc ? ring_device_fail(r, rc, "cannot fill the inputs", err) : HCP_OK;
 }
 
-static int make_kernel(ring *r, struct hcp_err *err)
+/* The i-th part of a rank's KV; k and v NULL: of its own, which is one part. */
+static struct ring_kv kv_of(const ring *r, int32_t i)
+{
+    const struct ring_kv own = {NULL, NULL, r->schedule.kv_tokens};
+
+    return r->config.kv ? r->config.kv[i] : own;
+}
+
+static int make_kernel(ring *r, int32_t i, struct hcp_err *err)
 {
     const struct ring_config *c = &r->config;
-    struct ring_decode *d = r->decode;
-    int64_t dim = r->shape.head_dim, tokens = r->schedule.kv_tokens;
+    const struct ring_decode *d = r->decode;
+    const struct ring_kv kv = kv_of(r, i);
+    int64_t dim = r->shape.head_dim;
     hcp_attn_problem p = r->shape;
     char text[400];
     int rc;
 
-    r->attentions = calloc(1, sizeof(hcp_attention *));
-    r->kernels = calloc(1, sizeof *r->kernels);
-    if (!r->attentions || !r->kernels)
-        return hcp_fail(err, HCP_FAILED, "out of memory");
     p.q_len = 1;
-    p.kv_len = tokens;
+    p.kv_len = kv.tokens;
+    p.accumulate = i > 0;
     hcp_problem_set_dense_strides(&p);
-    rc = hcp_attention_create(c->provider, c->runtime, &c->device, &p, &r->attentions[0],
+    rc = hcp_attention_create(c->provider, c->runtime, &c->device, &p, &r->attentions[i],
                               text, sizeof text);
     if (rc)
         return hcp_fail(err, HCP_FAILED, "1 query x %lld keys, batch %d: %s",
-                        (long long)tokens, (int)c->plan->shape.batch, text);
-    r->n_attentions = 1;
-    r->kernels[0].attention = r->attentions[0];
-    r->kernels[0].args = (hcp_attn_args){.size = sizeof r->kernels[0].args,
+                        (long long)kv.tokens, (int)c->plan->shape.batch, text);
+    r->n_attentions++;
+    r->kernels[i].attention = r->attentions[i];
+    r->kernels[i].args = (hcp_attn_args){.size = sizeof r->kernels[i].args,
                                          .q = r->q,
+                                         .k = kv.k,
+                                         .v = kv.v,
                                          .o = state_o(d, 0, 0, dim),
                                          .lse = state_lse(d, 0, 0, dim),
                                          .q_len = 1,
-                                         .kv_len = tokens};
+                                         .kv_len = kv.tokens};
     return HCP_OK;
+}
+
+static int make_kernels(ring *r, struct hcp_err *err)
+{
+    int32_t n = r->config.kv ? r->config.n_kv : 1;
+    int64_t tokens = 0;
+    int rc = HCP_OK;
+
+    r->attentions = calloc((size_t)n + 1, sizeof(hcp_attention *));
+    r->kernels = calloc((size_t)n + 1, sizeof *r->kernels);
+    if (!r->attentions || !r->kernels)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
+    for (int32_t i = 0; i < n; i++)
+        tokens += kv_of(r, i).tokens;
+    if (tokens != r->schedule.kv_tokens)
+        return hcp_fail(err, HCP_FAILED, "KV of %lld tokens, %lld expected",
+                        (long long)tokens, (long long)r->schedule.kv_tokens);
+    for (int32_t i = 0; rc == HCP_OK && i < n; i++)
+        rc = make_kernel(r, i, err);
+    return rc;
 }
 
 static int make_events(ring *r, struct hcp_err *err)
@@ -384,7 +415,7 @@ int ring_decode_open(ring *r, struct hcp_err *err)
     if (rc == HCP_OK)
         rc = fill_queries(r, err);
     if (rc == HCP_OK)
-        rc = make_kernel(r, err);
+        rc = make_kernels(r, err);
     if (rc == HCP_OK)
         rc = make_rounds(r, sends, n, err);
     if (rc == HCP_OK)
@@ -461,15 +492,18 @@ static int queue_step(ring *r, struct hcp_err *err)
     const hcp_runtime *runtime = r->config.runtime;
     struct ring_decode *d = r->decode;
     int64_t bytes = r->schedule.kv_tokens * r->token_bytes;
-    char *kv = r->own + r->passes % d->copies * bytes;
-    hcp_attn_args args = r->kernels[0].args;
     int rc = HCP_OK, made;
 
-    args.k = kv;
-    args.v = kv + bytes / 2;
     made = runtime->event_record(r->start, r->stream);
-    if (made == HCP_RC_OK)
-        made = hcp_attention_run(r->attentions[0], &args, r->stream);
+    for (size_t i = 0; made == HCP_RC_OK && i < r->n_attentions; i++) {
+        hcp_attn_args args = r->kernels[i].args;
+
+        if (!r->config.kv) {
+            args.k = r->own + r->passes % d->copies * bytes;
+            args.v = (const char *)args.k + bytes / 2;
+        }
+        made = hcp_attention_run(r->attentions[i], &args, r->stream);
+    }
     if (made == HCP_RC_OK)
         made = runtime->event_record(d->events[0], r->stream);
     if (made)

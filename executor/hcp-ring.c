@@ -95,7 +95,7 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
              "buffers %d, sub-blocks %d%s, transport %s%s, seed %llu%s%s, passes %d",
              (int)plan->buffers, (int)plan->sub_blocks, plan->barrier ? ", barrier" : "",
              p->o.transport, channels, (unsigned long long)p->o.seed,
-             p->o.search ? ", search" : "", p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
+             p->o.search ? ", search" : p->o.transition ? ", transition" : "", p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
     if (p->o.layer.hidden) {
         size_t at = strlen(id->options);
 
@@ -261,7 +261,9 @@ static int with_device(struct ring_program *p, const struct ring_gpus *gpus,
     if (rc == HCP_OK)
         rc = open_links(p, err);
     if (rc == HCP_OK)
-        rc = p->o.search ? ring_search(p, err) : run_plans(p, err);
+        rc = p->o.search       ? ring_search(p, err)
+             : p->o.transition ? ring_transition(p, err)
+                               : run_plans(p, err);
     return rc;
 }
 

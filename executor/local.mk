@@ -15,7 +15,7 @@ executor_libhcpgroup_la_LIBADD = profiler/libhcpprofiler.la $(MPI_LIBS) -lpthrea
 
 # Everything of hcp-ring but main: tests link it too.
 noinst_LTLIBRARIES += executor/libhcpring.la
-executor_libhcpring_la_SOURCES = executor/ring.c executor/ring.h executor/ring-memory.c executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/decode.c executor/decode.h \
+executor_libhcpring_la_SOURCES = executor/ring.c executor/ring.h executor/ring-memory.c executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/decode.c executor/decode.h executor/move.c executor/move.h \
 	executor/ring-internal.h executor/verify.c executor/verify-compare.c \
 	executor/verify-internal.h executor/verify.h
 executor_libhcpring_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
@@ -27,7 +27,8 @@ executor_libhcpring_la_LIBADD = executor/libhcpschedule.la executor/libhcpgroup.
 bin_PROGRAMS += executor/hcp-ring
 executor_hcp_ring_SOURCES = executor/hcp-ring.c executor/program.h executor/options.c \
 	executor/plans.c executor/place.c executor/measure.c executor/report.c \
-	executor/store.c executor/search.c
+	executor/store.c executor/search.c executor/transition.c \
+	executor/moves-file.c
 executor_hcp_ring_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 executor_hcp_ring_LDADD = executor/libhcpring.la planner/libhcpplan.la $(PROFILER_CUDA)
 endif

@@ -48,8 +48,8 @@ static int pick_kernel(const struct ring_program *p, const hcp_plan *plan,
                            why);
 }
 
-static int open_ring(struct ring_program *p, const hcp_plan *plan,
-                     struct ring_result *out, ring **r, struct hcp_err *err)
+int ring_open_plan(struct ring_program *p, const hcp_plan *plan, const struct ring_kv *kv,
+                   int32_t n_kv, struct ring_result *out, ring **r, struct hcp_err *err)
 {
     const hcp_provider *provider = NULL;
     int rc = ring_all_ok(&p->comm, pick_kernel(p, plan, &provider, err), err);
@@ -67,7 +67,9 @@ static int open_ring(struct ring_program *p, const hcp_plan *plan,
                                  .seed = p->o.seed,
                                  .layer = p->o.layer.hidden ? &p->o.layer : NULL,
                                  .spare_sms = p->o.spare_sms,
-                                 .channels = p->o.channels};
+                                 .channels = p->o.channels,
+                                 .kv = kv,
+                                 .n_kv = n_kv};
 
     if (rc)
         return rc;
@@ -207,8 +209,8 @@ static int timed_passes(struct ring_program *p, ring *r, int repeat,
     return rc;
 }
 
-static int verify(struct ring_program *p, ring *r, struct ring_result *out,
-                  struct hcp_err *err)
+int ring_prove(struct ring_program *p, ring *r, struct ring_result *out,
+               struct hcp_err *err)
 {
     struct ring_errors mine = {.passed = 1};
     struct ring_times times;
@@ -297,7 +299,7 @@ int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int c
 {
     struct ring_result result = {.plan = plan};
     ring *r = NULL;
-    int rc = open_ring(p, plan, &result, &r, err);
+    int rc = ring_open_plan(p, plan, NULL, 0, &result, &r, err);
 
     p->alone = 0;
     if (rc == HCP_OK) {
@@ -305,7 +307,7 @@ int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int c
         p->alone = rc != HCP_OK;
     }
     if (rc == HCP_OK && check)
-        rc = verify(p, r, &result, err);
+        rc = ring_prove(p, r, &result, err);
     if (rc == HCP_OK) {
         rc = timed_passes(p, r, repeat, &result, err);
         if (rc == HCP_OK && p->comm.rank == 0)

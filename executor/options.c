@@ -35,7 +35,11 @@ enum {
     OPT_HIDDEN,
     OPT_FFN,
     OPT_MLP,
-    OPT_MERGE
+    OPT_MERGE,
+    OPT_FROM,
+    OPT_TO,
+    OPT_STEPS,
+    OPT_MOVES
 };
 
 static const struct argp_option options[] = {
@@ -44,6 +48,15 @@ static const struct argp_option options[] = {
      "standard input); may be repeated",
      1},
     {"local", OPT_LOCAL, "N", 0, "Start N ranks on this host with mpirun", 1},
+    {"from", OPT_FROM, "FILE", 0,
+     "transition: plan by which ranks have their KV, of prefill or of decode", 1},
+    {"to", OPT_TO, "FILE", 0, "... and plan of decode by which they shall have it", 1},
+    {"moves", OPT_MOVES, "FILE", 0,
+     "... and what to move, printed by 'hcp-plan transition --json' (else the library is "
+     "asked)",
+     1},
+    {"steps", OPT_STEPS, "N", 0, "... decode steps to come, so that staying is an answer",
+     1},
     {"db", 'd', "FILE", 0,
      "Profile database: asked for plans without --plan, and given the results ($HCP_DB, "
      "else hcp.db, without --plan; none with it)",
@@ -161,6 +174,7 @@ static int set_question(int key, const char *arg, struct ring_options *o,
             return hcp_fail(err, HCP_USAGE, "%s '%s' is not in 0..1e9",
                             key == OPT_ALPHA ? "--link-alpha-us" : "--link-gbps", arg);
         *(key == OPT_ALPHA ? &q->link_alpha_us : &q->link_gbps) = v;
+        o->given |= key == OPT_ALPHA ? RING_GIVEN_ALPHA : RING_GIVEN_GBPS;
         return rc;
     }
     return HCP_OK;
@@ -176,6 +190,8 @@ static int set_run(int key, const char *arg, struct ring_options *o, struct hcp_
         rc = number(arg, "--local", 1, 4096, &n, err);
         o->local = (int)n;
         return rc;
+    case OPT_STEPS:
+        return number(arg, "--steps", 1, INT64_C(1) << 40, &o->steps, err);
     case OPT_REPEAT:
         rc = number(arg, "--repeat", 1, 1000000, &n, err);
         o->repeat = (int)n;
@@ -269,6 +285,27 @@ static int add_file(struct ring_options *o, const char *file)
     return 0;
 }
 
+/* Of transition; its plans become plan files. */
+static int check_transition(struct ring_options *o, const struct argp_state *state)
+{
+    if (!o->transition) {
+        if (o->from || o->to || o->moves || o->steps)
+            argp_error(state, "--from, --to, --moves and --steps are of 'hcp-ring "
+                              "transition'");
+        return 0;
+    }
+    if (!o->from || !o->to)
+        argp_error(state, "transition: give --from and --to, two plans printed by 'hcp-plan "
+                          "split --json'");
+    if (o->moves && (o->steps || o->given & (RING_GIVEN_ALPHA | RING_GIVEN_GBPS) || o->db))
+        argp_error(state, "transition: --moves is an answer; leave --db, --steps and the link "
+                          "out");
+    if (o->n_plan_files || o->ranks || o->strategies || o->shape.seq_len)
+        argp_error(state, "transition: its plans are --from and --to; leave --plan, --ranks, "
+                          "--strategy and --seq-len out");
+    return add_file(o, o->to) || add_file(o, o->from) ? ENOMEM : 0;
+}
+
 static void check(const struct ring_options *o, const struct argp_state *state)
 {
     if (o->n_plan_files && (o->ranks || o->strategies || o->shape.seq_len))
@@ -349,7 +386,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not an option; plans are given with --plan", arg);
         return 0;
+    case OPT_FROM:
+        o->from = arg;
+        return 0;
+    case OPT_TO:
+        o->to = arg;
+        return 0;
+    case OPT_MOVES:
+        o->moves = arg;
+        return 0;
     case ARGP_KEY_END:
+        if (check_transition(o, state))
+            return ENOMEM;
         check(o, state);
         return 0;
     case OPT_MODEL:
@@ -369,6 +417,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_CHANNELS:
     case OPT_SPARE_SMS:
     case OPT_VERIFY:
+    case OPT_STEPS:
     case OPT_REPEAT:
     case OPT_WARM_UP:
     case OPT_MAX_TIME:
@@ -399,12 +448,14 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
         "Runs plans of ring attention on real ranks, started by mpirun, srun or --local, "
         "and puts what was predicted and what was measured side by side.\n"
         "'hcp-ring search' also measures splits around the plans and reports the best "
-        "it found.",
+        "it found; 'hcp-ring transition' moves keys and values from the shares of one plan "
+        "to those of another.",
         children,
         NULL,
         NULL};
-    static char name[] = "hcp-ring", search[] = "hcp-ring search", command[] = "search";
-    char *program = argv[0];
+    static char names[][24] = {"hcp-ring", "hcp-ring search", "hcp-ring transition"};
+    char *program = argv[0], *command = argv[argc > 1];
+    int which;
 
     memset(out, 0, sizeof *out);
     hcp_shape_defaults(&out->shape);
@@ -420,9 +471,11 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
     out->layer.layers = out->layer.gated = 1;
     argp_program_version_hook = print_version;
     out->search = argc > 1 && strcmp(argv[1], "search") == 0;
-    argv[out->search] = out->search ? search : name; /* what argp calls the program */
-    argp_parse(&argp, argc - out->search, argv + out->search, 0, NULL, out);
+    out->transition = argc > 1 && strcmp(argv[1], "transition") == 0;
+    which = out->search ? 1 : out->transition ? 2 : 0;
+    argv[which > 0] = names[which]; /* what argp calls the program */
+    argp_parse(&argp, argc - (which > 0), argv + (which > 0), 0, NULL, out);
     argv[0] = program;
-    if (out->search)
+    if (which > 0)
         argv[1] = command;
 }

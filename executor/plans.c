@@ -324,6 +324,24 @@ static int check_alike(const struct ring_plans *p, struct hcp_err *err)
     return HCP_OK;
 }
 
+/* plans[0] is that of --to, plans[1] that of --from. */
+static int check_transition(const struct ring_plans *p, struct hcp_err *err)
+{
+    if (p->n != 2)
+        return hcp_fail(err, HCP_USAGE,
+                        "--from and --to hold %zu plans; give files of one plan each, as "
+                        "'hcp-plan split --json' prints it",
+                        p->n);
+    if (!ring_plan_is_decode(&p->plans[0]))
+        return hcp_fail(err, HCP_USAGE,
+                        "--to is a plan of prefill; it is one of 'hcp-plan split --phase "
+                        "decode --json'");
+    if (p->plans[1].n_ranks != p->plans[0].n_ranks)
+        return hcp_fail(err, HCP_USAGE, "--from is for %zu ranks, --to for %zu",
+                        p->plans[1].n_ranks, p->plans[0].n_ranks);
+    return HCP_OK;
+}
+
 /* Models for the ranks of plan files, so that other splits can be predicted. */
 static int bind_files(const struct ring_options *o, struct ring_plans *p,
                       struct hcp_err *err)
@@ -338,6 +356,7 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
         hcp_rank_init(&ranks[r]);
         memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
         memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
+        ranks[r].max_tokens = o->transition ? plan->ranks[r].max_tokens : 0;
         ranks[r].max_bytes = plan->ranks[r].max_bytes;
         ranks[r].weight_bytes = plan->ranks[r].weight_bytes;
         if (!o->layer.hidden) /* attention alone is run */
@@ -444,11 +463,12 @@ int ring_plans_load(struct ring_options *o, struct ring_plans *out,
                           "a plan is for rings of rings, of which search looks at none; "
                           "run it without search, or print one without --double-ring");
     if (rc == HCP_OK)
-        rc = check_alike(&p, err);
+        rc = o->transition ? check_transition(&p, err) : check_alike(&p, err);
     if (rc == HCP_OK)
         rc = name_layer(o, &p.plans[0].shape, err);
     /* A database that is not there yet gets the results. */
-    if (rc == HCP_OK && o->n_plan_files && o->search && o->db && !access(o->db, F_OK))
+    if (rc == HCP_OK && ((o->transition && !o->moves) || (o->n_plan_files && o->search && o->db &&
+                                           !access(o->db, F_OK))))
         rc = bind_files(o, &p, err);
     for (size_t i = 0; rc == HCP_OK && i < p.n; i++)
         rc = change(o, &p.plans[i], err);

@@ -6,6 +6,7 @@
  *   place.c    this rank's device      measure.c passes of one plan, gathered on rank 0
  *   report.c   tables and JSON         store.c   rows of the database
  *   search.c   splits around a plan    hcp-ring.c the order in which that happens
+ *   transition.c  KV from one plan's shares to another's
  */
 #ifndef HCP_RING_PROGRAM_H
 #define HCP_RING_PROGRAM_H
@@ -16,10 +17,14 @@
 
 /* ---- options.c ------------------------------------------------------------ */
 
-enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4, RING_GIVEN_MLP = 8 };
+enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4, RING_GIVEN_MLP = 8,
+       RING_GIVEN_ALPHA = 16, RING_GIVEN_GBPS = 32 };
 
 struct ring_options {
-    int search; /* the command */
+    int search, transition; /* the command */
+    const char *from, *to;  /* of transition: plan_files has to, then from */
+    const char *moves;      /* file of what to move; NULL: the library is asked */
+    int64_t steps;          /* decode steps to come; 0: not known */
     const char *db, *ranks, *provider, *plugin, *strategies, *transport;
     int32_t channels; /* of NCCL, for each direction; 0: its choice */
     int32_t spare_sms; /* that attention leaves to transfers; -1: auto */
@@ -136,6 +141,15 @@ struct ring_result {
  * rank's alone: it must end the process, which the others' watch sees. */
 int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int verify,
                  struct ring_result *out, struct hcp_err *err);
+/* Its parts, for those who do otherwise in between. Opens the ring of a plan, with the
+ * rank's KV where the caller has it (as in ring_config), and notes in `out` what runs;
+ * collective. */
+int ring_open_plan(struct ring_program *p, const hcp_plan *plan, const struct ring_kv *kv,
+                   int32_t n_kv, struct ring_result *out, ring **r, struct hcp_err *err);
+/* A pass into poisoned memory and what comparing it says, gathered in out->errors;
+ * collective. Failures as of ring_measure(). */
+int ring_prove(struct ring_program *p, ring *r, struct ring_result *out,
+               struct hcp_err *err);
 /* Adds the repetitions of another result of the same plan. */
 int ring_result_add(struct ring_result *into, const struct ring_result *more,
                     struct hcp_err *err);
@@ -158,5 +172,13 @@ int ring_store(const struct ring_program *p, const struct ring_result *results, 
 
 /* hcp-ring search: measures the plans and splits around them. Collective. */
 int ring_search(struct ring_program *p, struct hcp_err *err);
+
+/* hcp-ring transition: moves KV from the shares of plans[1] to those of plans[0].
+ * Collective. */
+int ring_transition(struct ring_program *p, struct hcp_err *err);
+/* moves-file.c: the answer in a file, as hcp_plan_moves() gives it for these plans; arrays
+ * of out as there. Whether it moves every token once is not looked at. */
+int ring_moves_read(const char *file, const hcp_plan *from, const hcp_plan *to,
+                    hcp_moves *out, struct hcp_err *err);
 
 #endif

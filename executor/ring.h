@@ -28,6 +28,12 @@ int ring_links_new(const char *transport, int32_t channels, const struct ring_co
 void ring_links_cancel(ring_links *links);
 void ring_links_close(ring_links *links); /* collective after success; accepts NULL */
 
+/* Keys and values of some tokens: each [batch][kv_heads][tokens][head_dim]. */
+struct ring_kv {
+    const void *k, *v;
+    int64_t tokens;
+};
+
 struct ring_config {
     const hcp_plan *plan; /* must outlive the ring */
     int32_t rank;         /* plan rank = rank in comm */
@@ -46,6 +52,9 @@ struct ring_config {
     int32_t sms; /* that they are chosen for; 0: those the device shows */
     int32_t spare_sms; /* asked of ring_schedule_spare_sms(); < 0: as it thinks best */
     int32_t channels;  /* of the links, each direction; 0: not known */
+    const struct ring_kv *kv; /* of decode: [n_kv] this rank's KV, the caller's, which lasts
+                                 as long as the ring; NULL: made from the seed */
+    int32_t n_kv;
 };
 
 /* What one rank measured in one pass, in ms. Times count from the pass's start on this

@@ -129,3 +129,78 @@ search() { # search N OPTION...
     grep -q 'hcp-ring: rank 0: .*rank 1' err
     nothing_left
 }
+
+# transition_plans: from.json of prefill, to.json of decode, on four ranks, and what to move.
+transition_plans() {
+    add_models d.db fp32 1 4 2 32 none 256
+    plan d.db from.json "4*$cpu" causal zigzag 700,100,0,200 --db d.db "${shape[@]:6}"
+    decode_plan to.json 4 310,250,240,200 --layers 3 --link-alpha-us 10 --link-gbps 1
+    hcp-plan transition --db d.db --from from.json --to to.json --extrapolate --json >moves.json
+}
+
+@test "transition: KV goes where the new plan wants it, by the plan's messages" {
+    transition_plans
+    run --separate-stderr mpirun -np 4 hcp-ring transition --from from.json --to to.json --moves moves.json \
+        --verify --repeat 2 --warm-up 0 --json
+    echo "$output$stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"decision":"open","seq_len":1000,"batch":3,"layers":3,"move_tokens":390,"move_bytes":1797120,'* ]]
+    [[ "$output" == *'"repeats":2,"predicted_move_ms":1.81712,'*'"verified":true,'* ]]
+    [[ "$output" == *'"moves":[{"from":0,"to":1,"tokens":150,"bytes":691200,'*'{"from":0,"to":2,"tokens":240,'* ]]
+    [[ "$output" == *'"sent_bytes":1797120,"received_bytes":0,'*'"sent_bytes":0,"received_bytes":691200,'* ]]
+    for tokens in 310 250 240 200; do
+        [[ "$output" == *'"tokens_compared":'$tokens,* ]]
+    done
+    [ "$(grep -o '"predicted_stay_ms":[^,]*' <<<"$output" | cut -d: -f2)" = \
+        "$(grep -o '"stay_ms":[^,]*' moves.json | cut -d: -f2)" ]
+    # The library says the same; two ranks that leave the ring; decode to decode.
+    decode_plan gather.json 4 500,0,500,0 --merge gather
+    run --separate-stderr mpirun -np 4 hcp-ring transition --db d.db --from to.json --to gather.json --extrapolate \
+        --link-gbps 2 --verify --repeat 2 --warm-up 0
+    echo "$output$stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"verified: all numbers of the KV of 1000 tokens, and a decode step"* ]] ||
+        [[ "$output" == *"do not move"* ]]
+}
+
+@test "transition: what does not pay stays; wrong steps, files and options are refused" {
+    transition_plans
+    run --separate-stderr mpirun -np 4 hcp-ring transition --db d.db --from from.json --to to.json --extrapolate --steps 1
+    [ "$status" -eq 0 ]
+    [[ "$output" == "do not move: it does not pay; "* ]]
+    run --separate-stderr mpirun -np 4 hcp-ring transition --db d.db --from to.json --to to.json --extrapolate --json
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"decision":"stay"'*'"move_ms":null,'* ]]
+    plugin=$top_builddir/tests/.libs/plugin-faulty.so
+    if [ -e "$plugin" ]; then
+        HCP_FAULTY=wrong run --separate-stderr mpirun -np 4 hcp-ring transition --from from.json --to to.json \
+            --moves moves.json --verify --repeat 1 --kernel "$plugin"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"NOT VERIFIED: rank 0: a decode step: "* ]]
+    fi
+    refuse() { # refuse CODE TEXT OPTION...
+        run --separate-stderr mpirun -np 4 hcp-ring transition "${@:3}"
+        echo "$stderr"
+        [ "$status" -eq "$1" ]
+        [[ "$stderr" == *"$2"* ]]
+        [ -z "$output" ]
+    }
+    sed 's/"from":0,"to":1/"from":0,"to":3/' moves.json >bad.json
+    refuse 1 "does not make the shares of --from those of --to" --from from.json --to to.json --moves bad.json
+    sed 's/\[\[850,150\]\]/[[849,150]]/' moves.json >bad.json
+    refuse 1 "would be on no rank or on two" --from from.json --to to.json --moves bad.json
+    sed 's/\[\[850,150\]\]/[[850,151]]/' moves.json >bad.json
+    refuse 1 "a segment outside the sequence" --from from.json --to to.json --moves bad.json
+    refuse 1 "bad.json is for another plan than that of --from" --from to.json --to to.json --moves bad.json
+    echo '{"schema":1' >bad.json
+    refuse 1 "bad.json is not what to move" --from from.json --to to.json --moves bad.json
+    refuse 1 "cannot open none.json" --from from.json --to to.json --moves none.json
+    refuse 2 "--to is a plan of prefill" --db d.db --from from.json --to from.json
+    refuse 2 "give --from and --to" --from from.json
+    refuse 2 "leave --plan, --ranks, --strategy and --seq-len out" --from from.json --to to.json --plan to.json
+    refuse 2 "--moves is an answer" --from from.json --to to.json --moves moves.json --steps 3
+    refuse 1 "no profile database" --from from.json --to to.json
+    run --separate-stderr mpirun -np 2 hcp-ring --plan to.json --from from.json
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"are of 'hcp-ring transition'"* ]]
+}

@@ -17,7 +17,7 @@ fi
 # What MPI keeps is no leak of ours; ring-leak.sh looks for those.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 echo 1..5
-check_options '' search
+check_options '' search transition
 if command -v mpirun >/dev/null; then
     check_examples 5
     (
@@ -28,6 +28,8 @@ if command -v mpirun >/dev/null; then
         hcp-ring "$@" --verify=8 --json >json
         hcp-ring search "$@" --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan decode.json --json >>json
+        hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json
+        hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json --verify --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json --json >>json
         hcp-ring "$@" --hidden 64 --ffn 128

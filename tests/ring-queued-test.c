@@ -8,6 +8,7 @@
  *        of ranks, four or more
  *        ring-queued-test decode [SEED [PLANS]]: steps of decode, merged in every schedule
  *        ring-queued-test staged [SEED [PLANS]]: likewise over MPI, by way of host memory
+ *        ring-queued-test moves [SEED [PLANS]]: KV from one plan's shares to another's
  *        ring-queued-test unordered: nothing waits for events, which must be found
  *        ring-queued-test stuck: the last rank's device never gets on; all must end
  */
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "executor/decode.h"
+#include "executor/move.h"
 #include "executor/verify.h"
 #include "tests/fake-gpu.h"
 
@@ -329,6 +331,107 @@ static void decode(struct test *t, int n, int by_nccl)
     point(t, t->late == 0, "and let go then");
 }
 
+/* The last tokens of ranks that have too many, to those that have too few, in order. */
+static void make_moves(const struct plan *from, const struct plan *to, hcp_moves *m)
+{
+    int64_t give[RANKS], take[RANKS];
+    size_t n = to->plan.n_ranks, i = 0, k = 0;
+
+    for (size_t r = 0; r < n; r++) {
+        give[r] = from->tokens[r] > to->tokens[r] ? from->tokens[r] - to->tokens[r] : 0;
+        take[r] = to->tokens[r] > from->tokens[r] ? to->tokens[r] - from->tokens[r] : 0;
+    }
+    for (; i < n && k < n; i += give[i] == 0, k += k < n && take[k] == 0) {
+        int64_t tokens = give[i] < take[k] ? give[i] : take[k];
+        int64_t left = tokens, skip = give[i] - tokens, kept = to->tokens[i], at = 0;
+        hcp_move *move = &m->moves[m->n_moves];
+
+        if (tokens == 0)
+            continue;
+        *move = (hcp_move){.from = (int32_t)i, .to = (int32_t)k, .tokens = tokens,
+                           .first_segment = (int64_t)m->n_segments};
+        /* Local tokens [kept + skip, kept + skip + tokens). */
+        for (int64_t s = 0; s < from->ranks[i].n_segments && left > 0; s++) {
+            const hcp_segment *seg = &from->segments[from->ranks[i].first_segment + s];
+            int64_t first = kept + skip > at ? kept + skip - at : 0;
+            int64_t length = seg->length - first < left ? seg->length - first : left;
+
+            at += seg->length;
+            if (length <= 0)
+                continue;
+            m->segments[m->n_segments++] = (hcp_segment){seg->offset + first, length};
+            move->n_segments++;
+            left -= length;
+            skip = kept = 0;
+            at = 0;
+        }
+        give[i] -= tokens;
+        take[k] -= tokens;
+        m->n_moves++;
+    }
+}
+
+static void moves(struct test *t, int n)
+{
+    int wrong = 0, unseen = 0, held = 0, found = 0;
+    char text[200];
+
+    for (int i = 0; i < n; i++) {
+        hcp_move array[RANKS];
+        hcp_segment segments[RANKS * STRIPES * 4];
+        struct plan from, to;
+        hcp_moves m;
+        struct hcp_err err = {0};
+        struct ring_kv kv[RANKS + 1];
+        ring_move *move = NULL;
+        int64_t tokens, length = range(&t->seed, 1, 200);
+        double ms;
+
+        make_plan(t, &from, length);
+        make_plan(t, &to, length);
+        to.plan.layers = (int32_t)range(&t->seed, 1, 3);
+        for (size_t r = 0; r < from.plan.n_ranks; r++) {
+            from.ranks[r].kv_tokens = from.ranks[r].tokens;
+            from.ranks[r].first_kv_segment = from.ranks[r].first_segment;
+            from.ranks[r].n_kv_segments = from.ranks[r].n_segments;
+        }
+        hcp_moves_init(&m, array, RANKS, segments, RANKS * STRIPES * 4);
+        make_moves(&from, &to, &m);
+        const struct ring_move_config config = {.from = &from.plan,
+                                                .to = &to.plan,
+                                                .moves = &m,
+                                                .rank = t->comm.rank,
+                                                .comm = &t->comm,
+                                                .runtime = t->runtime,
+                                                .links = t->links,
+                                                .watch = t->watch,
+                                                .seed = t->seed};
+        if (ring_move_open(&config, &move, &err))
+            give_up(t, &err);
+        for (int k = 0; k < PASSES; k++) {
+            if (ring_move_poison(move, &err) || ring_all_ok(&t->comm, HCP_OK, &err) ||
+                ring_move_pass(move, &ms, &err) ||
+                ring_move_compare(move, &tokens, text, &err))
+                give_up(t, &err);
+            if (*text && wrong++ == 0)
+                printf("# rank %d: %s\n", t->comm.rank, text);
+        }
+        if (ring_move_kv(move, kv) > 0) {
+            memset((char *)(uintptr_t)kv[0].v, 0x5a, 1);
+            if (ring_move_compare(move, &tokens, text, &err))
+                give_up(t, &err);
+            unseen += !*text;
+        }
+        ring_move_close(move);
+    }
+    snprintf(text, sizeof text, "%d transitions of %d ranks, %d times each, are right", n,
+             t->comm.size, PASSES);
+    MPI_Allreduce(&wrong, &found, 1, MPI_INT, MPI_SUM, t->comm.world);
+    point(t, found == 0, text);
+    MPI_Allreduce(&unseen, &held, 1, MPI_INT, MPI_SUM, t->comm.world);
+    point(t, held == 0, "a byte that is not what it should be is found");
+}
+
 /* Even shares, two buffers, so that everything has something to wait for. */
 static void even_plan(struct test *t, struct plan *p)
 {
@@ -395,6 +498,8 @@ int main(int argc, char **argv)
         levels(&t, argc > 3 ? atoi(argv[3]) : 20);
     else if (strcmp(what, "decode") == 0 || strcmp(what, "staged") == 0)
         decode(&t, argc > 3 ? atoi(argv[3]) : 20, *what == 'd');
+    else if (strcmp(what, "moves") == 0)
+        moves(&t, argc > 3 ? atoi(argv[3]) : 20);
     else if (strcmp(what, "unordered") == 0)
         unordered(&t);
     else if (strcmp(what, "stuck") == 0)

@@ -38,6 +38,8 @@ run 2 decode 21 9
 run 3 decode 22 9
 FAKE_GPU_PARTIAL=1 run 5 decode 23 6
 run 3 staged 24 6
+run 2 moves 31 8
+run 5 moves 32 6
 run 3 unordered 1
 
 start 2 stuck 1

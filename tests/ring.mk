@@ -77,7 +77,7 @@ if HAVE_NCCL
 check_PROGRAMS += tests/ring-queued-test
 tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/fake-gpu.c \
 	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-memory.c \
-	executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/decode.c executor/decode.h executor/ring-internal.h executor/ring.h executor/verify.c \
+	executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/decode.c executor/decode.h executor/move.c executor/move.h executor/ring-internal.h executor/ring.h executor/verify.c \
 	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
 	executor/watch.c executor/comm.h profiler/measure.c profiler/measure.h \
 	profiler/stats.c profiler/stats.h
@@ -121,6 +121,6 @@ EXTRA_DIST += tests/man.sh
 dist_check_SCRIPTS += $(study_scripts)
 TESTS += $(study_scripts)
 
-dist_check_SCRIPTS += tests/gpu-ring.sh
-TESTS += tests/gpu-ring.sh
-GPU_TESTS += tests/gpu-ring.sh
+dist_check_SCRIPTS += tests/gpu-ring.sh tests/gpu-decode.sh
+TESTS += tests/gpu-ring.sh tests/gpu-decode.sh
+GPU_TESTS += tests/gpu-ring.sh tests/gpu-decode.sh
