@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += fit/libhcpmodel.la
 fit_libhcpmodel_la_SOURCES = fit/model.h fit/model-rows.h fit/model-internal.h fit/model.c fit/model-answer.c \
-	fit/model-eval.c fit/model-causal.c fit/model-blend.c
+	fit/model-eval.c fit/model-causal.c fit/model-blend.c fit/model-scale.c
 fit_libhcpmodel_la_LIBADD = $(LIBM)
 
 noinst_LTLIBRARIES += fit/libhcpfit.la

@@ -64,6 +64,8 @@ double hcp_blend_block_ms(const hcp_model *m, int causal, int64_t q_len, int64_t
     const struct hcp_blend_from *f = &m->blend;
     hcp_model_source a = HCP_SOURCE_EXTRAPOLATED, b = HCP_SOURCE_EXTRAPOLATED;
     double ms;
+    if (m->is_scaled)
+        return m->weight * hcp_model_block_ms(f->low, causal, q_len, kv_len, source);
     if (f->low && f->high) {
         double low = hcp_model_block_ms(f->low, causal, q_len, kv_len, &a);
         ms = between(low, hcp_model_block_ms(f->high, causal, q_len, kv_len, &b),
@@ -108,6 +110,10 @@ void hcp_blend_error(const hcp_model *m, int causal, int64_t q_len, int64_t kv_l
 {
     const struct hcp_blend_from *f = &m->blend;
     double low[2] = {0, 0}, high[2] = {0, 0}, more = 0;
+    if (m->is_scaled) {
+        hcp_model_error(f->low, causal, q_len, kv_len, lo, hi);
+        return;
+    }
     if (f->low)
         hcp_model_error(f->low, causal, q_len, kv_len, &low[0], &low[1]);
     if (f->high)

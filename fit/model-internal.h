@@ -110,6 +110,7 @@ struct hcp_model {
     struct hcp_model_row row;
     int is_poly;
     int is_blend; /* of other batches' models (model-blend.c); only blend and weight */
+    int is_scaled; /* blend.low's times by weight (model-scale.c); is_blend too */
     struct hcp_blend_from blend;
     double weight; /* of high's excess over low's time; with one of them, of its time */
     int64_t tile_q, tile_kv, last_q, last_kv; /* last: HCP_MODEL_LEN_MAX in tiles */

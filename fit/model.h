@@ -70,6 +70,15 @@ double hcp_model_batch_error(const hcp_model *low, const hcp_model *middle,
                              const hcp_model *high, int causal, int64_t q_len,
                              int64_t kv_len);
 
+/* A model whose times are factor > 0 times those of base, which outlives it: with the same
+ * sources and relative error bars. hcp_model_rescale() changes the factor of such a one
+ * (not while others read it). */
+int hcp_model_scaled(const hcp_model *base, double factor, hcp_model **out,
+                     struct hcp_err *err);
+void hcp_model_rescale(hcp_model *scaled, double factor);
+/* One model, or two of one base by one factor: do they answer alike? */
+int hcp_model_alike(const hcp_model *a, const hcp_model *b);
+
 /* Kernel tile the model rounds to (>= 1) and the measured hull, for messages (0s where
  * nothing of that mask was measured; causal: squares). */
 int64_t hcp_model_tile_q(const hcp_model *model);

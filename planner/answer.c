@@ -201,6 +201,7 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
         out->linear_after_us = b->spec.linear_after_us;
         out->linear_after_fixed_us = b->spec.linear_after_fixed_us;
         out->linear_error = b->spec.linear_error;
+        out->time_scale = b->scale;
         out->linear_before_ms = layer_before_ms(p, r, tokens[r]);
         out->linear_after_ms = layer_after_ms(p, r, tokens[r]);
         out->max_bytes = b->spec.max_bytes;

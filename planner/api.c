@@ -154,6 +154,8 @@ void problem_set_caps(struct problem *p, struct scratch *s)
             cap = memory_tokens_alone(p, r);
             s->cap[r] = cap < s->cap[r] ? cap : s->cap[r];
         }
+        if (p->ring->ranks[r].left_out)
+            s->cap[r] = 0;
     }
 }
 

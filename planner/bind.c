@@ -372,13 +372,26 @@ static void number_models(struct hcp_ring *ring)
             if (!b->model[k])
                 continue;
             for (size_t i = r; i-- > 0 && b->id[k] < 0;)
-                if (ring->ranks[i].model[k] == b->model[k] &&
+                if (hcp_model_alike(ring->ranks[i].model[k], b->model[k]) &&
                     (!ring->linear || same_linear(&ring->ranks[i].spec, &b->spec)))
                     b->id[k] = ring->ranks[i].id[k];
             if (b->id[k] < 0)
                 b->id[k] = ring->n_ids++;
         }
     }
+}
+
+void bind_number(hcp_ring *ring)
+{
+    number_models(ring);
+    for (size_t r = 0; r < ring->n; r++) {
+        struct bound_rank *b = &ring->ranks[r];
+
+        b->id[HCP_MODEL_BEST] = b->model[HCP_MODEL_BEST] == b->model[HCP_MODEL_LUT]
+                                    ? b->id[HCP_MODEL_LUT]
+                                    : b->id[HCP_MODEL_POLY];
+    }
+    few_bind(ring);
 }
 
 /* Models of a batch that was not measured, where its neighbours were. */
@@ -397,7 +410,7 @@ static hcp_status blend(const hcp_models *models, hcp_ring *ring, size_t r, char
         if (!from.low && !from.high)
             continue;
         if (!ring->own)
-            ring->own = calloc(2 * ring->n, sizeof *ring->own);
+            ring->own = calloc(4 * ring->n, sizeof *ring->own);
         if (!ring->own ||
             hcp_model_blend(&from, ring->shape.batch, &model, &err) != HCP_OK)
             return plan_fail(text, text_size, HCP_STATUS_NO_MEMORY, "out of memory");
@@ -494,6 +507,13 @@ static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char 
                              "its relative error 0..10",
                              r);
         ring->linear |= layer_given(spec);
+        if (!(spec->time_scale == 0 ||
+              (spec->time_scale >= HCP_PLAN_MIN_SCALE &&
+               spec->time_scale <= HCP_PLAN_MAX_SCALE)))
+            return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                             "rank %zu: time_scale must be %g..%g (0: 1)", r,
+                             HCP_PLAN_MIN_SCALE, HCP_PLAN_MAX_SCALE);
+        ring->ranks[r].scale = spec->time_scale > 0 ? spec->time_scale : 1;
         if (spec->max_bytes < 0 || spec->weight_bytes < 0 ||
             spec->max_bytes > HCP_PLAN_MAX_BYTES || spec->weight_bytes > HCP_PLAN_MAX_BYTES)
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
@@ -577,22 +597,20 @@ hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *asked,
     ring->token_bytes = 2.0 * shape->kv_heads * shape->head_dim * shape->batch *
                         (strcmp(shape->dtype, "fp32") == 0 ? 4 : 2);
     status = bind(models, ring, ranks, provider, text, text_size);
+    if (!status)
+        status = rescale_bind(ring, text, text_size);
     if (status) {
         hcp_ring_free(ring);
         return status;
     }
-    number_models(ring);
     ring->has[HCP_MODEL_BEST] = ring->has[HCP_MODEL_LUT] = ring->has[HCP_MODEL_POLY] = 1;
     for (size_t r = 0; r < n; r++) {
         struct bound_rank *b = &ring->ranks[r];
 
         ring->has[HCP_MODEL_LUT] &= b->model[HCP_MODEL_LUT] != NULL;
         ring->has[HCP_MODEL_POLY] &= b->model[HCP_MODEL_POLY] != NULL;
-        b->id[HCP_MODEL_BEST] = b->model[HCP_MODEL_BEST] == b->model[HCP_MODEL_LUT]
-                                    ? b->id[HCP_MODEL_LUT]
-                                    : b->id[HCP_MODEL_POLY];
     }
-    few_bind(ring);
+    bind_number(ring);
     *out = ring;
     return HCP_STATUS_OK;
 }

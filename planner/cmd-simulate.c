@@ -290,7 +290,8 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
                         "--tile, --stripes, --max-tokens, --linear-us, --model, --hidden, "
                         "--ffn, --mlp, --memory, --weights, --layers, "
                         "--activation-bytes, --links, --hosts, --reorder, --fix-order, "
-                        "--late-kv, --joint, --node-... and --double-ring out");
+                        "--late-kv, --joint, --node-..., --double-ring and --time-scale "
+                        "out");
     rc = plan_load(args->file, &plan, err);
     if (rc)
         return rc;

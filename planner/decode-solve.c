@@ -24,6 +24,8 @@ int64_t decode_cap(const struct decode *d, size_t r, int64_t states)
     const hcp_rank *spec = &d->ring->ranks[r].spec;
     int64_t cap = spec->max_tokens, room;
 
+    if (d->ring->ranks[r].left_out)
+        return 0;
     cap = cap > 0 && cap < d->seq_len ? cap : d->seq_len;
     if (spec->max_bytes == 0)
         return cap;

@@ -360,6 +360,7 @@ static void fill_rank(const struct decode *d, size_t r, int64_t tokens,
     memcpy(out->device, b->spec.device, sizeof out->device);
     memcpy(out->limit, b->spec.limit, sizeof out->limit);
     memcpy(out->model, lut ? "lut" : "poly", lut ? 3 : 4);
+    out->time_scale = b->scale;
     out->max_tokens = b->spec.max_tokens;
     out->max_bytes = b->spec.max_bytes;
     out->weight_bytes = b->spec.weight_bytes;

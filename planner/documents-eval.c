@@ -36,14 +36,16 @@ double docs_slope(const struct docs *d, size_t rank)
 {
     const hcp_rank *spec = &d->p.ring->ranks[rank].spec;
 
-    return (spec->linear_before_us + spec->linear_after_us) / 1e3;
+    return (spec->linear_before_us + spec->linear_after_us) / 1e3 *
+           d->p.ring->ranks[rank].scale;
 }
 
 double docs_fixed(const struct docs *d, size_t rank)
 {
     const hcp_rank *spec = &d->p.ring->ranks[rank].spec;
 
-    return (spec->linear_before_fixed_us + spec->linear_after_fixed_us) / 1e3;
+    return (spec->linear_before_fixed_us + spec->linear_after_fixed_us) / 1e3 *
+           d->p.ring->ranks[rank].scale;
 }
 
 int docs_fits(const struct docs *d, size_t rank, int64_t tokens, int64_t received)

@@ -124,6 +124,7 @@ static const struct member rank_members[] = {
     RANK("linear_after_us", REAL, linear_after_us, 0, 1000000000),
     RANK("linear_after_fixed_us", REAL, linear_after_fixed_us, 0, 1000000000),
     RANK("linear_error", REAL, linear_error, 0, 10),
+    RANK("time_scale", REAL, time_scale, 0, 1000),
     RANK("max_bytes", INT64, max_bytes, 0, HCP_PLAN_MAX_BYTES),
     RANK("weight_bytes", INT64, weight_bytes, 0, HCP_PLAN_MAX_BYTES),
     RANK("memory_bytes", INT64, memory_bytes, 0, INT64_MAX),
@@ -321,6 +322,7 @@ static int read_rank(struct json_in *in, void *ctx)
     r->rank = r->plan->ranks ? &r->plan->ranks[r->n_ranks] : &own;
     memset(r->rank, 0, sizeof *r->rank);
     r->rank->predicted_ms = r->rank->compute_ms = NAN;
+    r->rank->time_scale = 1;
     r->rank_seen = 0;
     if (jin_object(in, read_rank_member, r))
         return -1;

@@ -278,6 +278,7 @@ static void fill_rank(const struct docs *d, size_t r, hcp_documents_rank *out)
     out->linear_after_us = b->spec.linear_after_us;
     out->linear_after_fixed_us = b->spec.linear_after_fixed_us;
     out->linear_error = b->spec.linear_error;
+    out->time_scale = b->scale;
     out->max_tokens = b->spec.max_tokens;
     out->max_bytes = b->spec.max_bytes;
     out->weight_bytes = b->spec.weight_bytes;

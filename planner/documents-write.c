@@ -41,6 +41,8 @@ static void put_rank(struct json_out *out, const hcp_documents_plan *plan, size_
         name_double(out, "linear_after_fixed_us", rank->linear_after_fixed_us);
         name_double(out, "linear_error", rank->linear_error);
     }
+    if (rank->time_scale > 0 && rank->time_scale != 1)
+        name_double(out, "time_scale", rank->time_scale);
     if (rank->max_bytes > 0)
         name_int(out, "max_bytes", rank->max_bytes);
     if (rank->weight_bytes > 0)
@@ -184,6 +186,8 @@ uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan)
         hash_u64(&h, (uint64_t)rank->max_tokens);
         hash_u64(&h, (uint64_t)rank->max_bytes);
         hash_u64(&h, (uint64_t)rank->weight_bytes);
+        if (rank->time_scale > 0 && rank->time_scale != 1)
+            hash_double(&h, rank->time_scale);
         hash_u64(&h, (uint64_t)rank->n_parts);
         for (int64_t i = 0; i < rank->n_parts; i++) {
             const hcp_document_part *part = &plan->parts[rank->first_part + i];

@@ -47,6 +47,9 @@ extern "C" {
 /* Longest sequence in tokens (2^30) and largest group. */
 #define HCP_PLAN_MAX_LEN ((int64_t)1 << 30)
 #define HCP_PLAN_MAX_RANKS 4096
+/* Factors on the times of a rank. */
+#define HCP_PLAN_MIN_SCALE 0.001
+#define HCP_PLAN_MAX_SCALE 1000.0
 /* Largest memory of a rank, 2^50. */
 #define HCP_PLAN_MAX_BYTES ((int64_t)1 << 50)
 
@@ -151,6 +154,10 @@ typedef struct hcp_rank {
     int64_t weight_bytes; /* held whatever the tokens, of that; default 0 */
     double linear_error;  /* linear work is within 1 +- linear_error of the above with
                              about 90 % confidence, 0 .. 10; default 0: as given */
+    double time_scale; /* its blocks and linear work take that much of what is measured and
+                          given, HCP_PLAN_MIN_SCALE .. HCP_PLAN_MAX_SCALE: of a rank that
+                          has been seen to run slower (above 1) or faster than when it was
+                          profiled. Default 0: 1 */
 } hcp_rank;
 
 /* May the planner choose the order of the ranks in the ring? */
@@ -286,6 +293,7 @@ typedef struct hcp_plan_rank {
                              HCP_MERGE_GATHER one of each other rank. 0 for a rank that is
                              not in the ring. Never above max_bytes */
     double linear_error;  /* as in hcp_rank */
+    double time_scale;    /* as in hcp_rank, 1 where that is 0 */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -712,6 +720,7 @@ typedef struct hcp_documents_rank {
     int64_t memory_bytes; /* weights, K and V of all layers and activation_bytes of its
                              tokens, and K and V of a layer of those it receives; 0
                              without tokens */
+    double time_scale; /* as in hcp_rank, 1 where that is 0 */
 } hcp_documents_rank;
 
 /* The answer. The caller provides the arrays and their capacities
@@ -806,6 +815,172 @@ HCP_API hcp_status hcp_documents_json_counts(const char *json, size_t length, ch
 HCP_API hcp_status hcp_documents_from_json(const char *json, size_t length, char *text,
                                            size_t text_size, hcp_documents_plan *plan);
 HCP_API uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan);
+
+/* ---- rebalancing while a plan runs ----
+ *
+ * Measured compute times of every rank go in step by step (a step is a pass of the plan);
+ * a speed that has changed is told from noise, and where it pays a plan for the speeds as
+ * they are now comes out. Objects that see the same numbers say the same, in whatever
+ * order the ranks' times of a step come: ranks need exchange nothing but the times.
+ *
+ *     hcp_rebalance_create()    once, with the plan that runs
+ *     hcp_rebalance_observe()   each rank's time of the step; hcp_rebalance_fail()
+ *     hcp_rebalance_step()      the verdict at the end of the step
+ *     hcp_rebalance_proposal()  the plan, where that is to move; once all ranks run it:
+ *     hcp_rebalance_adopt()
+ *
+ * A time is taken as a factor on what the models say of the rank's blocks and linear work:
+ * its time_scale. Speeds are told to have changed by how many of the last 2, 5, 9, 17 and
+ * 33 steps lie beyond a threshold on one side of what came before (both of 2, the larger
+ * half of the others), so that a single outlier changes nothing. The standard deviation is
+ * estimated from the median difference of neighbouring steps, and taken to be no less than
+ * the models' held-out error. A move must save more a step than the error bar of what it
+ * saves: where ranks' shares change as much of the held-out error as of the share, and the
+ * 90 % interval of the factors; and, times the steps that speeds are taken to last, more
+ * than it costs. Only + - * / sqrt decide; nothing is allocated and no lock taken after
+ * hcp_rebalance_create(). An object is one thread's at a time; the ring must outlive it. */
+typedef struct hcp_rebalance hcp_rebalance;
+
+typedef struct hcp_rebalance_options {
+    size_t size;
+    double false_alarms; /* probability that a rank's speed is told to have changed in a step
+                            in which noise alone, normal and independent, would do it: 1e-12
+                            .. 0.1, default 1e-8 */
+    double noise;    /* relative standard deviation of the times until it is known, 0 .. 1;
+                        default 0.05 */
+    double min_gain; /* part of a step that a move saves at least, 0 .. 1; default 0.01 */
+    double move_ms;  /* what a move costs: default 0 */
+    int32_t move_kv; /* 1: and the KV of tokens that change ranks, all layers of the question,
+                        goes from rank to rank over the link below, a rank's after the other;
+                        default 0: what is there stays, only what comes is split anew */
+    double link_alpha_us, link_gbps; /* a message each rank that receives; 0 (default):
+                                        infinitely fast */
+    int64_t expected_steps; /* how long speeds last once they have changed. Default 0: not
+                               known, and a change must have lasted until staying has cost
+                               what a move does: speeds that swing faster than that move
+                               nothing */
+} hcp_rebalance_options;
+
+typedef enum hcp_rebalance_decision {
+    HCP_REBALANCE_KEEP = 0,
+    HCP_REBALANCE_MOVE = 1, /* to the proposal */
+    HCP_REBALANCE_STUCK = 2 /* a rank failed, and there is no plan without it: text says why */
+} hcp_rebalance_decision;
+
+/* Why. */
+typedef enum hcp_rebalance_reason {
+    HCP_REBALANCE_STEADY = 0, /* no speed has changed */
+    HCP_REBALANCE_SAME = 1,   /* one has; no other plan is faster */
+    HCP_REBALANCE_SMALL = 2,  /* another is, by less than margin_ms */
+    HCP_REBALANCE_COST = 3,   /* moving costs more than is saved in the steps left */
+    HCP_REBALANCE_WAIT = 4,   /* the change has not lasted long enough */
+    HCP_REBALANCE_NO_PLAN = 5, /* there is no plan for these speeds: text says why */
+    HCP_REBALANCE_GAIN = 6,   /* to move pays */
+    HCP_REBALANCE_FAILED = 7  /* a rank with tokens has failed */
+} hcp_rebalance_reason;
+
+typedef struct hcp_rebalance_verdict {
+    size_t size;
+    int64_t step; /* number of this step, from 0 */
+    hcp_rebalance_decision decision;
+    hcp_rebalance_reason reason;
+    int32_t changed;         /* ranks whose speed was told to have changed in this step */
+    int32_t failed;          /* ranks that failed in it */
+    double stay_ms, move_to_ms; /* a step of the plan that runs and of the best one at the
+                                   present speeds; NaN: not looked for in this step */
+    double margin_ms;        /* that stay_ms - move_to_ms must exceed */
+    double cost_ms;          /* of the move */
+    double break_even_steps; /* cost_ms / (stay_ms - move_to_ms); infinite: never pays */
+    double lost_ms;          /* what staying has cost since the change */
+    int64_t move_tokens, move_bytes; /* whose KV changes ranks, with move_kv */
+    int64_t lost_tokens;     /* whose KV is lost with ranks that failed */
+    uint64_t fingerprint;    /* of the proposal; 0: none */
+} hcp_rebalance_verdict;
+
+/* What is known of a rank. */
+typedef struct hcp_rebalance_rank {
+    size_t size;
+    double time_scale; /* as it is now, */
+    double error;      /* its relative standard error, */
+    double plan_scale; /* and as the plan that runs takes it to be */
+    double noise;      /* relative standard deviation of its times */
+    int64_t steps;     /* since it changed */
+    int32_t failed;
+} hcp_rebalance_rank;
+
+/* Tokens whose KV a failed rank has lost and `rank` is to recompute. No size member. */
+typedef struct hcp_recompute {
+    int32_t lost_by, rank;
+    int64_t offset, length;
+} hcp_recompute;
+
+/* "keep" "move" "stuck"; "steady" "same" "small" "cost" "wait" "no plan" "gain" "failed". */
+HCP_API const char *hcp_rebalance_decision_name(hcp_rebalance_decision decision);
+HCP_API const char *hcp_rebalance_reason_name(hcp_rebalance_reason reason);
+
+/* Defaults as named in the struct. */
+HCP_API void hcp_rebalance_options_init(hcp_rebalance_options *options);
+
+/* The question that a plan answers, as far as the plan says: its layout, tile, buffers,
+ * pieces, link, nodes, layers and strategy (BEST for one that was given). Links between
+ * pairs and caps are not among it: hcp_rank has these. */
+HCP_API hcp_status hcp_plan_question(const hcp_plan *plan, hcp_question *question);
+
+/* plan: of this ring, that runs now. question: what hcp_plan_split() is to be asked for
+ * another one; in the order of the ring's ranks, queries and KV together. Both, and the
+ * links of the question, are copied. options NULL: defaults. Free with
+ * hcp_rebalance_free(), which accepts NULL. */
+HCP_API hcp_status hcp_rebalance_create(const hcp_ring *ring,
+                                        const hcp_question *question,
+                                        const hcp_plan *plan,
+                                        const hcp_rebalance_options *options, char *text,
+                                        size_t text_size, hcp_rebalance **out);
+HCP_API void hcp_rebalance_free(hcp_rebalance *rebalance);
+
+/* A rank computed for measured_ms in the step that runs (hcp_plan_rank.compute_ms: waiting
+ * is not in it). predicted_ms: what the models say of it at time_scale 1, where the step is
+ * not a pass of the plan that runs (a chunk of a prompt, say); 0: that plan's. A rank
+ * without tokens need not be heard of. A time that is not finite, or not above 0 of a rank
+ * with tokens, is that of a rank that failed. HCP_STATUS_INVALID: no such rank, or twice in
+ * a step. */
+HCP_API hcp_status hcp_rebalance_observe(hcp_rebalance *rebalance, size_t rank,
+                                         double measured_ms, double predicted_ms);
+/* It has failed: it gets no tokens from now on. */
+HCP_API hcp_status hcp_rebalance_fail(hcp_rebalance *rebalance, size_t rank);
+/* A rank that failed is back, or one without tokens was measured by other means. */
+HCP_API hcp_status hcp_rebalance_restore(hcp_rebalance *rebalance, size_t rank,
+                                         double time_scale);
+
+/* Ends a step. A rank with tokens that was not heard of has failed. steps_left: steps to
+ * come; below 0: not known. A proposal lasts until the next step begins. */
+HCP_API hcp_status hcp_rebalance_step(hcp_rebalance *rebalance, int64_t steps_left,
+                                      char *text, size_t text_size,
+                                      hcp_rebalance_verdict *verdict);
+/* The plan to move to; NULL: none is proposed. */
+HCP_API const hcp_plan *hcp_rebalance_proposal(const hcp_rebalance *rebalance);
+/* The plan that runs, as it was predicted when it was taken. */
+HCP_API const hcp_plan *hcp_rebalance_plan(const hcp_rebalance *rebalance);
+/* Of a proposal after a failure, what is lost: *n of them also where array is NULL and
+ * capacity 0. HCP_STATUS_SPACE: capacity is less. */
+HCP_API hcp_status hcp_rebalance_recompute(const hcp_rebalance *rebalance,
+                                           hcp_recompute *array, size_t capacity,
+                                           size_t *n);
+/* The next step is one of the proposal. HCP_STATUS_INVALID: there is none. */
+HCP_API hcp_status hcp_rebalance_adopt(hcp_rebalance *rebalance);
+
+/* out->size must be set. */
+HCP_API hcp_status hcp_rebalance_rank_state(const hcp_rebalance *rebalance, size_t rank,
+                                            hcp_rebalance_rank *out);
+
+/* Of all that later verdicts depend on. */
+HCP_API uint64_t hcp_rebalance_fingerprint(const hcp_rebalance *rebalance);
+/* The same as text, between steps, for a rank that joins: it creates an object of the same
+ * ring, question and options (with any plan of them), and reads it. As hcp_plan_to_json()
+ * and hcp_plan_from_json(). HCP_STATUS_INVALID: in the middle of a step. */
+HCP_API hcp_status hcp_rebalance_to_json(const hcp_rebalance *rebalance, char *json,
+                                         size_t size, size_t *needed);
+HCP_API hcp_status hcp_rebalance_from_json(hcp_rebalance *rebalance, const char *json,
+                                           size_t length, char *text, size_t text_size);
 
 #ifdef __cplusplus
 }

@@ -38,7 +38,7 @@ double layer_before_ms(const struct problem *p, size_t r, int64_t len)
     const hcp_rank *spec = &p->ring->ranks[r].spec;
 
     return len > 0 ? (spec->linear_before_us * (double)len +
-                      spec->linear_before_fixed_us) / 1e3
+                      spec->linear_before_fixed_us) / 1e3 * p->ring->ranks[r].scale
                    : 0;
 }
 
@@ -47,7 +47,7 @@ double layer_after_ms(const struct problem *p, size_t r, int64_t len)
     const hcp_rank *spec = &p->ring->ranks[r].spec;
 
     return len > 0 ? (spec->linear_after_us * (double)len +
-                      spec->linear_after_fixed_us) / 1e3
+                      spec->linear_after_fixed_us) / 1e3 * p->ring->ranks[r].scale
                    : 0;
 }
 
@@ -61,14 +61,15 @@ static double slope(const struct problem *p, size_t r)
 {
     const hcp_rank *spec = &p->ring->ranks[r].spec;
 
-    return (spec->linear_before_us + spec->linear_after_us) / 1e3;
+    return (spec->linear_before_us + spec->linear_after_us) / 1e3 * p->ring->ranks[r].scale;
 }
 
 static double fixed(const struct problem *p, size_t r)
 {
     const hcp_rank *spec = &p->ring->ranks[r].spec;
 
-    return (spec->linear_before_fixed_us + spec->linear_after_fixed_us) / 1e3;
+    return (spec->linear_before_fixed_us + spec->linear_after_fixed_us) / 1e3 *
+           p->ring->ranks[r].scale;
 }
 
 double layer_speed(const struct problem *p, size_t r, double speed)

@@ -14,7 +14,9 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/json-out.h planner/hash.h planner/documents.h planner/documents.c \
 	planner/documents-eval.c planner/documents-search.c planner/documents-fill.c \
 	planner/documents-exact.c planner/documents-report.c \
-	planner/documents-write.c planner/documents-read.c
+	planner/documents-write.c planner/documents-read.c planner/rescale.c \
+	planner/rebalance.h planner/rebalance.c planner/rebalance-speed.c \
+	planner/rebalance-decide.c planner/rebalance-text.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
 # inside link it.

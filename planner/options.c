@@ -37,7 +37,8 @@ enum {
     OPT_NODE_GBPS,
     OPT_NODE_SHARED,
     OPT_DOUBLE_RING,
-    OPT_MERGE
+    OPT_MERGE,
+    OPT_TIME_SCALE
 };
 
 static const struct argp_option common_options[] = {
@@ -120,6 +121,10 @@ static const struct argp_option ring_options[] = {
      "Held beside that for each token (0)", 2},
     {"merge", OPT_MERGE, "SCHEDULE", 0,
      "How decode merges partial results: ring, doubling or gather (the fastest)", 2},
+    {"time-scale", OPT_TIME_SCALE, "LIST", 0,
+     "Ranks take that much of what was measured, as 1=1.5: for all, by rank, or RANK=... "
+     "(1)",
+     2},
     {0},
 };
 
@@ -343,6 +348,10 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_WEIGHTS:
         args->weights = arg;
+        args->given |= PLAN_GIVEN_SPLIT;
+        return 0;
+    case OPT_TIME_SCALE:
+        args->time_scale = arg;
         args->given |= PLAN_GIVEN_SPLIT;
         return 0;
     case OPT_LAYERS:

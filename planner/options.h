@@ -36,6 +36,7 @@ struct plan_args {
     int32_t channels;   /* of NCCL, with which they were measured; 0: its own choice */
     const char *linear; /* --linear-us, NULL none */
     const char *memory, *weights; /* NULL none */
+    const char *time_scale;       /* NULL none */
     const char *documents;        /* split: --documents, NULL none */
     int whole_documents;
     double cut_gain; /* < 0: not given */
@@ -54,7 +55,8 @@ extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
  * --link-gbps --links --reorder --fix-order --joint --node-ranks --node-alpha-us
  * --node-gbps --node-shared-gbps --double-ring --barrier --linear-us --model --hidden
- * --ffn --mlp --memory --weights --layers --activation-bytes --merge --channels; child
+ * --ffn --mlp --memory --weights --layers --activation-bytes --merge --channels
+ * --time-scale; child
  * input: struct plan_args *. */
 extern const struct argp plan_ring_argp;
 /* Value of --strategy; a usage error ends the program. */
@@ -75,6 +77,8 @@ int plan_set_linear(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* --memory and --weights: bytes, K M G T being powers of two. */
 int plan_set_memory(hcp_rank *rank, const char *value, struct hcp_err *err);
 int plan_set_weights(hcp_rank *rank, const char *value, struct hcp_err *err);
+/* --time-scale: a factor on times. */
+int plan_set_time_scale(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* Such a number of bytes in 0 .. most. */
 int plan_parse_bytes(const char *text, int64_t most, int64_t *out, struct hcp_err *err);
 /* ms of a plan's rank before its ring, and after it; whether any rank has such work. */

@@ -147,3 +147,14 @@ int plan_set_weights(hcp_rank *rank, const char *value, struct hcp_err *err)
 {
     return plan_parse_bytes(value, HCP_PLAN_MAX_BYTES, &rank->weight_bytes, err);
 }
+
+int plan_set_time_scale(hcp_rank *rank, const char *value, struct hcp_err *err)
+{
+    double v;
+    int rc = hcp_parse_double(value, &v, err);
+
+    if (rc == HCP_OK && !(v >= HCP_PLAN_MIN_SCALE && v <= HCP_PLAN_MAX_SCALE))
+        return hcp_fail(err, HCP_USAGE, "'%s' is not in 0.001..1000", value);
+    rank->time_scale = rc == HCP_OK ? v : 1;
+    return rc;
+}

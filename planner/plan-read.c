@@ -98,6 +98,7 @@ enum rank_member {
     R_WEIGHT,
     R_MEMORY,
     R_LINEAR_ERROR,
+    R_TIME_SCALE,
     R_COUNT
 };
 static const char *const rank_names[R_COUNT] = {
@@ -128,7 +129,8 @@ static const char *const rank_names[R_COUNT] = {
     "max_bytes",
     "weight_bytes",
     "memory_bytes",
-    "linear_error"};
+    "linear_error",
+    "time_scale"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -308,7 +310,9 @@ static int read_us(struct json_in *in, double *out)
 /* What it comes to, where a file does not say. */
 static double linear_ms(const hcp_plan_rank *rank, double us, double fixed_us)
 {
-    return rank->tokens > 0 ? (us * (double)rank->tokens + fixed_us) / 1e3 : 0;
+    return rank->tokens > 0
+               ? (us * (double)rank->tokens + fixed_us) / 1e3 * rank->time_scale
+               : 0;
 }
 
 static int read_error(struct json_in *in, double *out)
@@ -316,6 +320,15 @@ static int read_error(struct json_in *in, double *out)
     if (jin_double(in, out))
         return -1;
     return *out >= 0 && *out <= 10 ? 0 : jin_fail(in, "not in 0..10");
+}
+
+static int read_scale(struct json_in *in, double *out)
+{
+    if (jin_double(in, out))
+        return -1;
+    return *out >= HCP_PLAN_MIN_SCALE && *out <= HCP_PLAN_MAX_SCALE
+               ? 0
+               : jin_fail(in, "not in 0.001..1000");
 }
 
 static int read_rank_known(struct json_in *in, struct reading *r, int id)
@@ -366,6 +379,8 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return read_us(in, &rank->linear_after_fixed_us);
     case R_LINEAR_ERROR:
         return read_error(in, &rank->linear_error);
+    case R_TIME_SCALE:
+        return read_scale(in, &rank->time_scale);
     case R_BEFORE_MS:
         return jin_double(in, &rank->linear_before_ms);
     case R_AFTER_MS:
@@ -401,7 +416,7 @@ static int read_rank(struct json_in *in, void *ctx)
     const uint64_t needed =
         1 << R_DEVICE | 1 << R_LIMIT | 1 << R_TOKENS | 1 << R_SEGMENTS;
     struct reading *r = ctx;
-    hcp_plan_rank rank = {.predicted_ms = NAN, .compute_ms = NAN};
+    hcp_plan_rank rank = {.predicted_ms = NAN, .compute_ms = NAN, .time_scale = 1};
 
     if (r->n_ranks == HCP_PLAN_MAX_RANKS ||
         (r->plan->ranks && r->n_ranks == r->plan->ranks_capacity))

@@ -80,6 +80,8 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r, int m
         name_double(out, "linear_before_ms", rank->linear_before_ms);
         name_double(out, "linear_after_ms", rank->linear_after_ms);
     }
+    if (rank->time_scale > 0 && rank->time_scale != 1)
+        name_double(out, "time_scale", rank->time_scale);
     if (rank->max_bytes > 0)
         name_int(out, "max_bytes", rank->max_bytes);
     if (rank->weight_bytes > 0)
@@ -308,6 +310,11 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
             hash_u64(&h, (uint64_t)plan->ranks[r].weight_bytes);
         }
     }
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].time_scale > 0 && plan->ranks[r].time_scale != 1) {
+            hash_u64(&h, r);
+            hash_double(&h, plan->ranks[r].time_scale);
+        }
     if (plan_is_decode(plan)) {
         hash_text(&h, plan->shape.phase, sizeof plan->shape.phase);
         hash_u64(&h, (uint64_t)plan->merge);

@@ -18,8 +18,9 @@
  *   joint*.c      queries and KV split apart (joint.h)
  *   rings.c       nodes, and rings of rings
  *   decode.c, decode-solve.c, merge.c       the decode phase (decode.h)
- *   moves.c       from one plan to another
+ *   moves.c       from one plan to another          rescale.c  factors on times
  *   documents*.c  several documents in one step (documents.h)
+ *   rebalance*.c  another plan while one runs (rebalance.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -68,6 +69,10 @@ struct bound_rank {
     int32_t axis[3]; /* where few: number of its axis of keys */
     uint64_t hash[3];
     double nominal; /* advertised part of the device, in percent */
+    double scale;   /* of all its times, see rescale.c; 1: as its models say */
+    const hcp_model *plain[3]; /* where scaled: the database's, */
+    hcp_model *scaled[3];      /* and those by scale */
+    int left_out;              /* gets no tokens */
 };
 
 struct hcp_ring {
@@ -84,7 +89,7 @@ struct hcp_ring {
     int linear;         /* a rank has linear work */
     int memory;         /* a rank has a cap in bytes */
     double token_bytes; /* K and V of one token, all batches */
-    hcp_model **own;    /* [2 n] of batches between measured ones; NULL: none */
+    hcp_model **own;    /* [4 n] of batches between measured ones, by a factor; or NULL */
     size_t n_own;
     struct bound_rank *ranks;
 };
@@ -426,6 +431,17 @@ void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *
  * NULL: only counts. Empty ones are left out. */
 size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t *tokens,
                      int64_t seq_len, hcp_segment *out, int64_t *counts);
+
+/* bind.c: numbers of the ring's distinct models, and what few.c keeps of them; again after
+ * models have changed. */
+void bind_number(struct hcp_ring *ring);
+
+/* rescale.c: models by their factor for the ranks that have one. */
+hcp_status rescale_bind(hcp_ring *ring, char *text, size_t text_size);
+/* A ring whose factors and ranks that are left out can be set (not while others read it);
+ * from's models must outlive it, and a ring with blends itself. NULL: out of memory. */
+hcp_ring *rescale_copy(const hcp_ring *from);
+void rescale_set(hcp_ring *ring, const double *scale, const uint8_t *left_out);
 
 /* layer-cost.c: is a rank's linear work in its ranges; has it any? */
 int layer_valid(const hcp_rank *rank);

@@ -62,6 +62,9 @@ static int read_ranks(const struct plan_args *args, hcp_rank **out, size_t *n,
         rc = plan_per_rank("--memory", args->memory, plan_set_memory, ranks, *n, err);
     if (rc == HCP_OK && args->weights)
         rc = plan_per_rank("--weights", args->weights, plan_set_weights, ranks, *n, err);
+    if (rc == HCP_OK && args->time_scale)
+        rc = plan_per_rank("--time-scale", args->time_scale, plan_set_time_scale, ranks,
+                           *n, err);
     if (rc) {
         free(ranks);
         return rc;
@@ -482,6 +485,7 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
         rank->linear_after_us = from->linear_after_us;
         rank->linear_after_fixed_us = from->linear_after_fixed_us;
         rank->linear_error = from->linear_error;
+        rank->time_scale = from->time_scale;
         rank->max_bytes = from->max_bytes;
         rank->weight_bytes = from->weight_bytes;
     }

@@ -168,7 +168,8 @@ size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size
         int32_t last = s->slow_order[k - 1], next = s->slow_order[k];
 
         if (((k & (k - 1)) == 0 && 16 * k >= p->n) ||
-            problem_model(p, (size_t)last) != problem_model(p, (size_t)next))
+            !hcp_model_alike(problem_model(p, (size_t)last),
+                             problem_model(p, (size_t)next)))
             break;
     }
     return k;

@@ -296,6 +296,63 @@ static void run_documents(const hcp_models *models, size_t n, size_t count,
     hcp_ring_free(ring);
 }
 
+/* A step of rebalancing that finds nothing, and one that finds a speed changed. */
+static void run_rebalance(const hcp_models *models, size_t n)
+{
+    int *which = calloc(n, sizeof *which);
+    hcp_ring *ring;
+    struct fixture_plan p;
+    hcp_question q;
+    hcp_rebalance *r = NULL;
+    hcp_rebalance_options options;
+    hcp_rebalance_verdict v = {.size = sizeof v};
+    struct timespec a, b;
+    double quiet = 0, found = 0;
+    long before;
+
+    for (size_t i = 0; i < n; i++)
+        which[i] = (int)(i % 2);
+    ring = fixture_ring(models, kinds, which, NULL, n);
+    fixture_plan_init(&p, n);
+    hcp_question_init(&q);
+    q.seq_len = 4096 * (int64_t)n;
+    q.causal = 1;
+    q.layout = HCP_LAYOUT_ZIGZAG;
+    q.extrapolate = 1;
+    hcp_rebalance_options_init(&options);
+    options.min_gain = 1; /* look, and stay */
+    if (fixture_split(ring, &q, &p, NULL, 0) ||
+        hcp_rebalance_create(ring, &q, &p.plan, &options, NULL, 0, &r))
+        abort();
+    before = allocations;
+    for (int t = 0; t < 200; t++) {
+        double ms;
+
+        for (size_t i = 0; i < n; i++)
+            hcp_rebalance_observe(r, i,
+                                  p.plan.ranks[i].compute_ms *
+                                      (1 + 0.001 * (double)((i * 7 + (size_t)t * 5) % 11)) *
+                                      (i == 0 && t >= 150 ? 1.5 : 1),
+                                  0);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+        hcp_rebalance_step(r, -1, NULL, 0, &v);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+        ms = (double)(b.tv_sec - a.tv_sec) * 1e3 + (double)(b.tv_nsec - a.tv_nsec) / 1e6;
+        if (t >= 100 && t < 150)
+            quiet += ms / 50;
+        if (v.changed)
+            found = ms;
+    }
+    printf("rebalance n=%zu: a step without a change %.1f us, with one %.1f us, "
+           "%ld allocations\n",
+           n, quiet * 1e3, found * 1e3, allocations - before);
+    fflush(stdout);
+    hcp_rebalance_free(r);
+    fixture_plan_free(&p);
+    hcp_ring_free(ring);
+    free(which);
+}
+
 static void chart(const hcp_models *models)
 {
     puts("ranks,zigzag_us,full_us,auto_us,pieces_us,rings_us,workspace_bytes,plan_bytes,"
@@ -366,6 +423,8 @@ int main(int argc, char **argv)
     run_documents(models, 64, 200, 60000);
     run_documents(models, 64, 10000, 8000);
     run_documents(models, 256, 2000, 60000);
+    for (size_t n = 2; n <= 4096; n *= n < 8 ? 4 : 8)
+        run_rebalance(models, n);
     fixture_free(models);
     hcp_shape_init(&shape);
     strcpy(shape.phase, "decode");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tests/decode-reference.h"
+#include "tests/rebalance-fixture.h"
 
 static char json[1 << 16];
 
@@ -222,6 +223,54 @@ static int ask_documents(const hcp_models *models, const struct fixture *kinds,
     return rc;
 }
 
+/* What is proposed when speeds change, and the state after every step. */
+static int rebalanced(uint64_t *seed)
+{
+    struct group g;
+    hcp_rebalance *r = NULL;
+    double base[GROUP_MOST] = {0};
+    size_t sizes[] = {2, 3, 5, 8}, n = sizes[fixture_range(seed, 0, 3)];
+    int causal = (int)fixture_range(seed, 0, 1); /* (one number after the other) */
+    int64_t len = fixture_range(seed, 4000, 40000);
+
+    group_make(&g, n, causal, HCP_LAYOUT_AUTO, len, 0.02, seed);
+    if (hcp_rebalance_create(g.ring, &g.question, &g.plan.plan, NULL, NULL, 0, &r))
+        return -1;
+    group_base(&g, &g.plan.plan, base);
+    for (int t = 0; t < 40; t++) {
+        hcp_rebalance_verdict v = {.size = sizeof v};
+        size_t at;
+
+        if (fixture_range(seed, 0, 7) == 0) {
+            int64_t which = fixture_range(seed, 0, (int64_t)n - 1);
+
+            g.factor[which] = fixture_real(seed, 0.5, 3);
+        }
+        for (size_t i = 0; i < g.n; i++)
+            hcp_rebalance_observe(
+                r, i, base[i] * g.factor[i] * fixture_real(seed, 0.98, 1.02), 0);
+        if (t == 30)
+            hcp_rebalance_fail(r, 0);
+        if (hcp_rebalance_step(r, 40 - t, NULL, 0, &v))
+            return -1;
+        if (v.decision == HCP_REBALANCE_MOVE) {
+            static char plan[1 << 16];
+
+            if (hcp_plan_to_json(hcp_rebalance_proposal(r), plan, sizeof plan, &at))
+                return -1;
+            printf("%s\n", plan);
+            if (hcp_rebalance_adopt(r))
+                return -1;
+            group_base(&g, hcp_rebalance_plan(r), base);
+        }
+        printf("%016llx %d %d\n", (unsigned long long)hcp_rebalance_fingerprint(r),
+               (int)v.decision, (int)v.reason);
+    }
+    hcp_rebalance_free(r);
+    group_free(&g);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -299,5 +348,11 @@ int main(int argc, char **argv)
     for (int i = 0; i < 100; i++)
         if (ask_decode(&seed))
             return 1;
+    for (uint64_t i = 0; i < 20; i++) {
+        uint64_t own = 1000 + i;
+
+        if (rebalanced(&own))
+            return 1;
+    }
     return 0;
 }

@@ -21,7 +21,8 @@ for f in models bind api answer strategies round sort solve-search solve-exact r
     memory-room memory-forward scratch names json plan-write plan-read plan-check late \
     ring-late joint joint-ring joint-search joint-memory joint-answer \
     decode decode-solve merge moves documents documents-eval documents-search \
-    documents-fill documents-exact documents-report documents-write documents-read; do
+    documents-fill documents-exact documents-report documents-write documents-read \
+    rescale rebalance rebalance-speed rebalance-decide rebalance-text; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"

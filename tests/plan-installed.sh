@@ -10,8 +10,14 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
 
-sed -n '/^\.Sh EXAMPLES/,/^\.Sh ERRORS/p' "$page" | sed -n '/^\.Bd/,/^\.Ed/p' |
-    grep -v '^\.' | sed 's/\\e/\\/g' >"$tmp/example.c"
+# The n-th program of the page.
+example()
+{
+    sed -n '/^\.Sh EXAMPLES/,/^\.Sh ERRORS/p' "$page" |
+        awk -v n="$1" '/^\.Bd/ { seen++ } seen == n && !/^\./' | sed 's/\\e/\\/g'
+}
+example 1 >"$tmp/example.c"
+example 2 >"$tmp/rebalance.c"
 PKG_CONFIG_PATH=$pkgconfigdir${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 LD_LIBRARY_PATH=$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
@@ -19,6 +25,8 @@ flags=$(${PKG_CONFIG:-pkg-config} --define-variable=prefix="${DESTDIR-}$prefix" 
     --define-variable=libdir="$libdir" --cflags --libs libhcpplan)
 # shellcheck disable=SC2086  # lists of flags
 $CC ${CFLAGS-} -std=c17 -Wall -Wextra -Werror -o "$tmp/example" "$tmp/example.c" $flags
+# shellcheck disable=SC2086
+$CC ${CFLAGS-} -std=c17 -Wall -Wextra -Werror -o "$tmp/rebalance" "$tmp/rebalance.c" $flags
 # A C++ executor can include the header.
 if command -v g++ >/dev/null; then
     # shellcheck disable=SC2086
@@ -45,4 +53,8 @@ if "$tmp/example" "$tmp/h.db" nvidia-l40s 2>"$tmp/err"; then
     exit 1
 fi
 grep -q "no profile for 'nvidia-l40s'" "$tmp/err"
+"$tmp/rebalance" "$tmp/h.db" nvidia-h200@mps:100 nvidia-h200@mps:50 >"$tmp/out"
+grep -q '^step 2[1-9]: gain, ' "$tmp/out"
+grep -q '^step 30: failed, ' "$tmp/out"
+grep -q '^rank 0 recomputes [0-9]* tokens from [0-9]*$' "$tmp/out"
 echo "libhcpplan: the manual's example builds and runs against the installed library"

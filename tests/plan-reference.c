@@ -482,10 +482,10 @@ static int set_up(const hcp_ring *ring, hcp_model_kind kind, const hcp_question 
         rank[m] = (int)r;
         work_before[m] = (ring->ranks[r].spec.linear_before_us * (double)tokens[r] +
                           ring->ranks[r].spec.linear_before_fixed_us) /
-                         1e3;
+                         1e3 * ring->ranks[r].scale;
         work_after[m] = (ring->ranks[r].spec.linear_after_us * (double)tokens[r] +
                          ring->ranks[r].spec.linear_after_fixed_us) /
-                        1e3;
+                        1e3 * ring->ranks[r].scale;
         kv[m] = q->kv_tokens ? q->kv_tokens[r] : tokens[r];
         len[m++] = tokens[r];
     }
@@ -846,10 +846,10 @@ double reference_two_levels(const hcp_ring *ring, hcp_model_kind kind,
         rank[m] = (int)r;
         two.begin[m] = (ring->ranks[r].spec.linear_before_us * (double)tokens[r] +
                         ring->ranks[r].spec.linear_before_fixed_us) /
-                       1e3;
+                       1e3 * ring->ranks[r].scale;
         end[m] = (ring->ranks[r].spec.linear_after_us * (double)tokens[r] +
                   ring->ranks[r].spec.linear_after_fixed_us) /
-                 1e3;
+                 1e3 * ring->ranks[r].scale;
         len[m++] = tokens[r];
         if (on_node[r / (size_t)q->node_ranks]++ == 0)
             two.nodes++;

@@ -12,7 +12,8 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
 	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
 	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
-	tests/test-plan-moves tests/test-plan-documents
+	tests/test-plan-moves tests/test-plan-documents tests/test-plan-rebalance \
+	tests/test-plan-factor
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -56,6 +57,14 @@ tests_test_plan_documents_SOURCES = tests/test-plan-documents.c \
 	tests/documents-reference.h tests/documents-reference.c $(PLAN_FIXTURE)
 tests_test_plan_documents_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_documents_LDADD = $(PLAN_LIBS)
+tests_test_plan_rebalance_SOURCES = tests/test-plan-rebalance.c tests/rebalance-fixture.h \
+	$(PLAN_FIXTURE)
+tests_test_plan_rebalance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_rebalance_LDADD = $(PLAN_LIBS)
+tests_test_plan_factor_SOURCES = tests/test-plan-factor.c $(DECODE_REFERENCE) \
+	$(PLAN_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_factor_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_factor_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)

@@ -583,10 +583,71 @@ static void missing_files(void **state)
                      HCP_STATUS_INVALID);
 }
 
+/* And of rebalancing: observing, deciding, moving, failing. */
+static void no_allocation_rebalance(void **state)
+{
+    static const int which[4] = {0, 1, 0, 1};
+    hcp_models *models = fixture_models(kinds, KINDS);
+    hcp_ring *ring = fixture_ring(models, kinds, which, NULL, 4);
+    hcp_rebalance_verdict v = {.size = sizeof v};
+    hcp_rebalance *r = NULL;
+    struct fixture_plan p;
+    hcp_recompute lost[32];
+    hcp_question q;
+    char text[512];
+    static char json[32768];
+    size_t n = 0;
+    long before;
+    int moves = 0;
+
+    (void)state;
+    fixture_plan_init(&p, 4);
+    hcp_question_init(&q);
+    q.seq_len = 30000;
+    q.causal = 1;
+    q.extrapolate = 1;
+    assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), HCP_STATUS_OK);
+    assert_int_equal(
+        hcp_rebalance_create(ring, &q, &p.plan, NULL, text, sizeof text, &r),
+        HCP_STATUS_OK);
+    before = allocations;
+    for (int t = 0; t < 60; t++) {
+        const hcp_plan *now = hcp_rebalance_plan(r);
+
+        for (size_t i = 0; i < 4; i++) {
+            const hcp_plan_rank *rank = &now->ranks[i];
+
+            if (i != 2 || t < 50)
+                hcp_rebalance_observe(r, i,
+                                      rank->compute_ms / rank->time_scale *
+                                          (i == 0 && t >= 20 ? 2.5 : 1),
+                                      0);
+        }
+        assert_int_equal(hcp_rebalance_step(r, 100, text, sizeof text, &v),
+                         HCP_STATUS_OK);
+        hcp_rebalance_recompute(r, lost, 32, &n);
+        if (v.decision == HCP_REBALANCE_MOVE) {
+            moves++;
+            assert_int_equal(hcp_rebalance_adopt(r), HCP_STATUS_OK);
+        }
+        hcp_rebalance_fingerprint(r);
+        assert_int_equal(hcp_rebalance_to_json(r, json, sizeof json, &n), HCP_STATUS_OK);
+        assert_int_equal(hcp_rebalance_from_json(r, json, n, text, sizeof text),
+                         HCP_STATUS_OK);
+    }
+    assert_int_equal(allocations, before);
+    assert_int_equal(moves, 2);
+    hcp_rebalance_free(r);
+    fixture_plan_free(&p);
+    hcp_ring_free(ring);
+    fixture_free(models);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_allocation),
+        cmocka_unit_test(no_allocation_rebalance),
         cmocka_unit_test(no_allocation_decode), cmocka_unit_test(threads_agree),
         cmocka_unit_test(binding),       cmocka_unit_test(fastest_kernel),
         cmocka_unit_test(refusals),      cmocka_unit_test(predictions),
