@@ -52,6 +52,7 @@ static int parse_rank(const char *text, size_t len, struct hcp_key *key, int64_t
 {
     char item[160], number[8], kind[8], *at, *name = item;
     const char *star = memchr(text, '*', len);
+    size_t spec;
     int32_t level;
     int rc;
 
@@ -89,7 +90,8 @@ static int parse_rank(const char *text, size_t len, struct hcp_key *key, int64_t
             err, HCP_USAGE,
             "rank '%.*s' has no device; write DEVICE[@LIMIT] or N*DEVICE[@LIMIT]",
             (int)len, text);
-    if ((rc = hcp_parse_slug(name, "device", sizeof key->device, err)))
+    spec = strncmp(name, "spec:", 5) == 0 ? 5 : 0; /* a data sheet */
+    if ((rc = hcp_parse_slug(name + spec, "device", sizeof key->device - spec, err)))
         return rc;
     memcpy(key->device, name, strlen(name) + 1);
     return HCP_OK;

@@ -50,3 +50,6 @@ EXTRA_DIST += db/profiles/convert-recorded
 
 # Shapes of known models, with where each is from.
 dist_pkgdata_DATA = db/models.txt
+
+# Data sheets of GPUs that nobody has profiled: planner/specs.h.
+dist_pkgdata_DATA += db/specs.txt

@@ -502,7 +502,7 @@ static hcp_question question_like(const hcp_plan *like)
     q.node_alpha_us = like->node_alpha_us;
     q.node_gbps = like->node_gbps;
     q.node_shared_gbps = like->node_shared_gbps;
-    q.extrapolate = like->source == HCP_FROM_EXTRAPOLATED;
+    q.extrapolate = like->source >= HCP_FROM_EXTRAPOLATED;
     return q;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "planner/joint.h"
+#include "planner/specs.h"
 
 /* ---- what is outside the measured lengths ---- */
 
@@ -137,11 +138,11 @@ static void add_call_error(void *ctx, int64_t q_len, int64_t kv_len)
     add_error(ctx, 0, q_len, kv_len);
 }
 
-/* Mean error bar of the critical rank's blocks and linear work, by time; waiting is other
- * ranks' blocks and is taken to err as much. Blocks of neighbours with equal shares are
- * weighed together. */
-static void fill_interval(const struct problem *p, struct scratch *s,
-                          const struct answer *a, size_t c, hcp_plan *plan)
+/* Mean error bars of a rank's blocks and linear work, by time; waiting is other ranks'
+ * blocks and is taken to err as much. Blocks of neighbours with equal shares are weighed
+ * together. */
+static void rank_errors(const struct problem *p, struct scratch *s,
+                        const struct answer *a, size_t c, double *lo, double *hi)
 {
     struct errors e = {problem_model(p, c), 1, 0, 0, 0};
     const int64_t *tokens = a->tokens;
@@ -174,8 +175,39 @@ static void fill_interval(const struct problem *p, struct scratch *s,
             r = end;
         }
     }
-    plan->interval_lo_ms = plan->makespan_ms * (1 - e.below / e.ms);
-    plan->interval_hi_ms = plan->makespan_ms * (1 + e.above / e.ms);
+    *lo = e.below / e.ms;
+    *hi = e.above / e.ms;
+}
+
+/* That of the critical rank. With data sheets in the ring each end is that of the rank that
+ * is last there: a measured rank may finish last, and a guess be far later. Of each data
+ * sheet, and of those measured, the last rank counts. */
+static void fill_interval(const struct problem *p, struct scratch *s,
+                          const struct answer *a, size_t c, hcp_plan *plan)
+{
+    double lo, hi, lo_ms, hi_ms;
+
+    rank_errors(p, s, a, c, &lo, &hi);
+    lo_ms = plan->makespan_ms * (1 - lo);
+    hi_ms = plan->makespan_ms * (1 + hi);
+    for (int32_t e = -1; p->ring->n_estimates > 0 && e < (int32_t)p->ring->n_estimates;
+         e++) {
+        size_t last = p->n;
+
+        for (size_t r = 0; r < p->n; r++)
+            if (p->ring->ranks[r].estimate == e && a->tokens[r] > 0 &&
+                (last == p->n || s->plan_fin[r] > s->plan_fin[last]))
+                last = r;
+        if (last == p->n)
+            continue;
+        rank_errors(p, s, a, last, &lo, &hi);
+        lo = s->plan_fin[last] * (1 - lo);
+        hi = s->plan_fin[last] * (1 + hi);
+        lo_ms = lo > lo_ms ? lo : lo_ms;
+        hi_ms = hi > hi_ms ? hi : hi_ms;
+    }
+    plan->interval_lo_ms = lo_ms;
+    plan->interval_hi_ms = hi_ms;
 }
 
 /* ---- the plan ---- */
@@ -192,6 +224,7 @@ static void fill_ranks(const struct problem *p, const struct scratch *s,
 
         memcpy(out->device, b->spec.device, sizeof out->device);
         memcpy(out->limit, b->spec.limit, sizeof out->limit);
+        estimate_kin_name(p->ring, r, out->kin);
         memset(out->model, 0, sizeof out->model);
         memcpy(out->model, b->model[p->kind] == b->model[HCP_MODEL_LUT] ? "lut" : "poly",
                b->model[p->kind] == b->model[HCP_MODEL_LUT] ? 3 : 4);
@@ -323,7 +356,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->link_alpha_us = question->link_alpha_us;
     plan->link_gbps = question->link_gbps;
     plan->makespan_ms = score.ms;
-    plan->source = (hcp_source)score.source;
+    plan->source = ring_source(p->ring, (hcp_source)score.source);
     plan->exact = a->exact;
     plan->models_hash = answer_models_hash(p->ring, p->kind);
 

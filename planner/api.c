@@ -611,7 +611,7 @@ hcp_status hcp_block_predict(const hcp_ring *ring, size_t rank, hcp_model_kind k
     out->ms = ms;
     out->lo_ms = ms * (1 - lo);
     out->hi_ms = ms * (1 + hi);
-    out->source = (hcp_source)source;
+    out->source = b->estimate >= 0 ? HCP_FROM_ESTIMATED : (hcp_source)source;
     memset(out->model, 0, sizeof out->model);
     memcpy(out->model, model == b->model[HCP_MODEL_LUT] ? "lut" : "poly",
            model == b->model[HCP_MODEL_LUT] ? 3 : 4);

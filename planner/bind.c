@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "db/parse.h"
-#include "planner/plan.h"
+#include "planner/specs.h"
 
 /* But for the batch. */
 static int same_family(const struct hcp_key *key, const hcp_shape *shape)
@@ -24,12 +24,10 @@ static int same_rank(const struct hcp_key *key, const hcp_rank *rank)
     return strcmp(key->device, rank->device) == 0 && strcmp(key->limit, rank->limit) == 0;
 }
 
-/* The model of a kind for a rank, or NULL; *stale = 1 if there is one that must not
- * be used any more. */
-static const struct stored_model *find_model(const hcp_models *models,
-                                             const hcp_shape *shape, const hcp_rank *rank,
-                                             const char *provider, const char *kind,
-                                             int *stale)
+const struct stored_model *bind_find_model(const hcp_models *models,
+                                           const hcp_shape *shape, const hcp_rank *rank,
+                                           const char *provider, const char *kind,
+                                           int *stale)
 {
     for (size_t i = 0; i < models->n_stored; i++) {
         const struct stored_model *entry = &models->stored[i];
@@ -45,10 +43,9 @@ static const struct stored_model *find_model(const hcp_models *models,
     return NULL;
 }
 
-/* Models of decode for the batches next to the shape's: *n of them found. */
-static void find_batches(const hcp_models *models, const hcp_shape *shape,
-                         const hcp_rank *rank, const char *provider, const char *kind,
-                         struct hcp_blend_from *from)
+void bind_find_batches(const hcp_models *models, const hcp_shape *shape,
+                       const hcp_rank *rank, const char *provider, const char *kind,
+                       struct hcp_blend_from *from)
 {
     *from = (struct hcp_blend_from){NULL, NULL, NULL, NULL};
     for (size_t i = 0; i < models->n_stored; i++) {
@@ -82,16 +79,42 @@ static int has_batches(const hcp_models *models, const hcp_shape *shape,
 {
     struct hcp_blend_from lut, poly;
 
-    find_batches(models, shape, rank, provider, "lut", &lut);
-    find_batches(models, shape, rank, provider, "poly", &poly);
+    bind_find_batches(models, shape, rank, provider, "lut", &lut);
+    bind_find_batches(models, shape, rank, provider, "poly", &poly);
     return lut.low || lut.high || poly.low || poly.high;
+}
+
+/* The rank whose models speak for one with a kernel: itself, or the kin of a data sheet,
+ * over which that is *speed times as fast. NULL: there is none. */
+static const hcp_rank *stand_in(const hcp_models *models, const hcp_shape *shape,
+                                const hcp_rank *rank, const char *provider,
+                                hcp_rank *stand, double *speed)
+{
+    const struct hcp_key *key;
+
+    *speed = 1;
+    if (!specs_name(rank->device))
+        return rank;
+    key = estimate_kin(models, shape, rank, provider, speed);
+    if (!key)
+        return NULL;
+    *stand = *rank;
+    memcpy(stand->device, key->device, sizeof stand->device);
+    memcpy(stand->limit, key->limit, sizeof stand->limit);
+    return stand;
 }
 
 static int covers(const hcp_models *models, const hcp_shape *shape, const hcp_rank *rank,
                   const char *provider, int *stale)
 {
-    return find_model(models, shape, rank, provider, "lut", stale) ||
-           find_model(models, shape, rank, provider, "poly", stale) ||
+    hcp_rank stand;
+    double speed;
+
+    rank = stand_in(models, shape, rank, provider, &stand, &speed);
+    if (!rank)
+        return 0;
+    return bind_find_model(models, shape, rank, provider, "lut", stale) ||
+           bind_find_model(models, shape, rank, provider, "poly", stale) ||
            has_batches(models, shape, rank, provider);
 }
 
@@ -116,6 +139,12 @@ static void describe_shape(const char *dtype, int32_t heads, int32_t kv_heads,
 {
     snprintf(out, size, "%s, %d/%d heads, head dim %d, batch %d", dtype, (int)heads,
              (int)kv_heads, (int)head_dim, (int)batch);
+}
+
+void bind_describe(const hcp_shape *shape, char *out, size_t size)
+{
+    describe_shape(shape->dtype, shape->heads, shape->kv_heads, shape->head_dim,
+                   shape->batch, out, size);
 }
 
 static void add_number(struct line *l, const char *option, int32_t value, int32_t usual)
@@ -198,8 +227,9 @@ static hcp_status missing(const hcp_models *models, const hcp_shape *shape,
     const char *at = rank->limit[0] ? "@" : "";
     int measured = 0;
 
-    describe_shape(shape->dtype, shape->heads, shape->kv_heads, shape->head_dim,
-                   shape->batch, shape_text, sizeof shape_text);
+    if (specs_name(rank->device))
+        return estimate_none(models, shape, rank, r, provider, text, text_size);
+    bind_describe(shape, shape_text, sizeof shape_text);
     if (stale)
         return plan_fail(text, text_size, HCP_STATUS_STALE,
                          "rank %zu, '%s%s%s' (%s): samples changed since the fit; run "
@@ -243,7 +273,7 @@ static const hcp_model *speaker(const hcp_models *models, const hcp_shape *shape
     for (int poly = 0; !found && poly < 2; poly++) { /* decode: of a batch near it */
         struct hcp_blend_from from;
 
-        find_batches(models, shape, rank, provider, poly ? "poly" : "lut", &from);
+        bind_find_batches(models, shape, rank, provider, poly ? "poly" : "lut", &from);
         found = from.low ? from.low : from.high;
     }
     return found;
@@ -263,14 +293,18 @@ static double rate_of(const hcp_models *models, const hcp_shape *shape,
 {
     const hcp_model *model = NULL;
     int64_t longest = INT64_MAX;
-    double rate = 0, one = 0;
+    double rate = 0, one = 0, speed;
+    hcp_rank stand;
     int decode = strcmp(shape->phase, "decode") == 0;
 
     for (size_t r = 0; r < n; r++) {
         int64_t q_min, q_max, kv_min, kv_max, q_len = decode ? 1 : len;
 
         if (r == 0 || !same_spec(&ranks[r], &ranks[r - 1])) {
-            if (!(model = speaker(models, shape, &ranks[r], provider)))
+            const hcp_rank *rank =
+                stand_in(models, shape, &ranks[r], provider, &stand, &speed);
+
+            if (!rank || !(model = speaker(models, shape, rank, provider)))
                 return -1;
             hcp_model_hull(model, 0, &q_min, &q_max, &kv_min, &kv_max);
             if (q_max < 1 || kv_max < 1) /* causal squares alone */
@@ -278,7 +312,7 @@ static double rate_of(const hcp_models *models, const hcp_shape *shape,
             longest = q_max < longest && !decode ? q_max : longest;
             longest = kv_max < longest ? kv_max : longest;
             if (len > 0)
-                one = hcp_model_row(model)->key.batch /
+                one = speed * hcp_model_row(model)->key.batch /
                       (hcp_model_block_ms(model, 0, q_len, len, NULL) +
                        hcp_model_finish_ms(model, 1, q_len));
         }
@@ -346,6 +380,8 @@ static double nominal_percent(const hcp_models *models, const hcp_rank *rank)
         return 100;
     if (strcmp(kind, "green") != 0)
         return value;
+    if (specs_name(rank->device))
+        return 100.0 * value / specs_find(models->specs, specs_name(rank->device))->sms;
     for (size_t i = 0; i < models->n_measured; i++)
         if (same_rank(&models->measured[i], rank) && models->sm_count[i] > 0)
             return 100.0 * value / models->sm_count[i];
@@ -406,7 +442,7 @@ static hcp_status blend(const hcp_models *models, hcp_ring *ring, size_t r, char
         struct hcp_err err = {0};
         hcp_model *model;
 
-        find_batches(models, &ring->shape, &b->spec, ring->provider, kinds[k], &from);
+        bind_find_batches(models, &ring->shape, &b->spec, ring->provider, kinds[k], &from);
         if (!from.low && !from.high)
             continue;
         if (!ring->own)
@@ -426,17 +462,20 @@ static hcp_status bind_rank(const hcp_models *models, hcp_ring *ring, size_t r,
     static const char *const kinds[] = {"", "lut", "poly"};
     struct bound_rank *b = &ring->ranks[r];
     hcp_model_kind best;
-    int stale = 0;
+    int stale = 0, sheet = specs_name(b->spec.device) != NULL;
+    hcp_status status = sheet ? estimate_bind(ring, r, text, text_size) : HCP_STATUS_OK;
 
-    for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++) {
+    if (status)
+        return status;
+    for (int k = HCP_MODEL_LUT; !sheet && k <= HCP_MODEL_POLY; k++) {
         const struct stored_model *m =
-            find_model(models, &ring->shape, &b->spec, ring->provider, kinds[k], &stale);
+            bind_find_model(models, &ring->shape, &b->spec, ring->provider, kinds[k], &stale);
 
         b->model[k] = m ? m->model : NULL;
         b->hash[k] = m ? m->hash : 0;
     }
     if (!b->model[HCP_MODEL_LUT] && !b->model[HCP_MODEL_POLY] && !stale) {
-        hcp_status status = blend(models, ring, r, text, text_size);
+        status = blend(models, ring, r, text, text_size);
         if (status)
             return status;
     }
@@ -520,6 +559,7 @@ static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char 
                              "rank %zu: bytes must be 0..%lld", r,
                              (long long)HCP_PLAN_MAX_BYTES);
         ring->memory |= spec->max_bytes > 0;
+        ring->ranks[r].estimate = -1;
     }
     return HCP_STATUS_OK;
 }
@@ -530,6 +570,10 @@ static hcp_status bind(const hcp_models *models, hcp_ring *ring, const hcp_rank 
     hcp_rank *specs;
     hcp_status status = copy_ranks(ring, ranks, text, text_size);
 
+    for (size_t r = 0; !status && r < ring->n; r++)
+        if (specs_name(ring->ranks[r].spec.device))
+            status = estimate_check(models, &ring->shape, &ring->ranks[r].spec, r, text,
+                                    text_size);
     if (status)
         return status;
     if (provider) {
@@ -621,6 +665,11 @@ void hcp_ring_free(hcp_ring *ring)
         return;
     for (size_t i = 0; i < ring->n_own; i++)
         hcp_model_free(ring->own[i]);
+    for (size_t i = 0; !ring->copy && i < ring->n_estimates; i++)
+        for (size_t k = 0; k < ring->estimates[i].n_own; k++)
+            hcp_model_free(ring->estimates[i].own[k]);
+    if (!ring->copy)
+        free(ring->estimates);
     free(ring->own);
     free(ring->ranks);
     free(ring);

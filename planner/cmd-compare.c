@@ -83,7 +83,11 @@ static void print_verdict(const hcp_plan *plan, double even_ms)
         printf("\n%s mask", plan->causal ? "causal" : "full");
     printf(", %lld tokens, %s kernel, tile %lld; best: ", (long long)plan->seq_len,
            plan->provider, (long long)plan->tile);
-    if (plan->decision == HCP_DECISION_EVEN)
+    if (plan->decision == HCP_DECISION_EVEN && plan->source == HCP_FROM_ESTIMATED)
+        printf("by the estimates %.2f times faster than even, which is inside their error "
+               "bars",
+               plan->gain_over_even);
+    else if (plan->decision == HCP_DECISION_EVEN)
         printf("even, the gain is inside the error bar");
     else if (dropped > 0)
         printf("leave %zu of %zu ranks out", dropped, plan->n_ranks);
@@ -179,6 +183,8 @@ int cmd_compare(int argc, char **argv)
     rc = session_open(&args, &s, &err);
     if (rc == HCP_OK)
         rc = compare(&args, &s, &err);
+    if (rc == HCP_OK)
+        session_say_estimates(&s, args.json);
     session_close(&s);
     return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);
 }

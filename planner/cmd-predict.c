@@ -94,9 +94,9 @@ static int predict(const struct args *args, const struct session *s, size_t rank
 
 /* ---- one block on each rank ---- */
 
-/* p NULL: outside the measured lengths. */
+/* p NULL: outside the measured lengths; e: what a data sheet is estimated from, or NULL. */
 static json_t *block_json(const struct hcp_key *key, const struct block *block,
-                          const hcp_prediction *p)
+                          const hcp_prediction *p, const hcp_rank_estimate *e)
 {
     json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s}", "device", key->device,
                                "limit", key->limit, "q_len", (json_int_t)block->q_len,
@@ -114,6 +114,13 @@ static json_t *block_json(const struct hcp_key *key, const struct block *block,
         json_pack("[o, o]", hcp_json_real(p->lo_ms), hcp_json_real(p->hi_ms)));
     json_object_set_new(object, "source", json_string(hcp_source_name(p->source)));
     json_object_set_new(object, "model", json_string(p->model));
+    if (e && e->estimated) {
+        char kin[112];
+
+        plan_rank_name(e->kin_device, e->kin_limit, kin, sizeof kin);
+        json_object_set_new(object, "estimated_from", json_string(kin));
+        json_object_set_new(object, "measure", json_string(e->command));
+    }
     return object;
 }
 
@@ -139,15 +146,17 @@ static int predict_one(const struct args *args, const struct session *s,
     if (args->q_len == 0 || args->kv_len == 0)
         return hcp_fail(err, HCP_USAGE, "--q-len and --kv-len, or --cells, are missing");
     for (size_t r = 0; r < n && rc == HCP_OK; r++) {
+        hcp_rank_estimate e = {.size = sizeof e};
         hcp_prediction p;
 
         rc = predict(args, s, r, &block, &p, err);
         if (rc)
             break;
+        hcp_ring_estimate(s->ring, r, &e);
         if (array)
-            json_array_append_new(array, block_json(&keys[r], &block, &p));
+            json_array_append_new(array, block_json(&keys[r], &block, &p, &e));
         else if (args->plan.json)
-            rc = hcp_json_print(block_json(&keys[r], &block, &p), stdout);
+            rc = hcp_json_print(block_json(&keys[r], &block, &p, &e), stdout);
         else
             block_text(&keys[r], &block, &p);
     }
@@ -186,7 +195,7 @@ static void put_cell(json_t *array, const struct hcp_key *key, const struct bloc
     char ms[32], lo[32], hi[32];
 
     if (array) {
-        json_array_append_new(array, block_json(key, block, p));
+        json_array_append_new(array, block_json(key, block, p, NULL));
         return;
     }
     printf("%lld,%lld,%s,", (long long)block->q_len, (long long)block->kv_len,
@@ -306,6 +315,8 @@ int cmd_predict(int argc, char **argv)
     if (rc == HCP_OK)
         rc = args.cells ? predict_cells(&args, &s, keys, n, &err)
                         : predict_one(&args, &s, keys, n, &err);
+    if (rc == HCP_OK)
+        session_say_estimates(&s, args.plan.json || args.cells);
     free(keys);
     session_close(&s);
     return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);

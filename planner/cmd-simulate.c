@@ -360,6 +360,8 @@ int cmd_simulate(int argc, char **argv)
     }
     if (rc == HCP_OK)
         rc = simulate(&args, &s, &err);
+    if (rc == HCP_OK)
+        session_say_estimates(&s, args.plan.json);
     session_close(&s);
     return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);
 }

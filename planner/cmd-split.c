@@ -103,6 +103,8 @@ int cmd_split(int argc, char **argv)
     } else if (rc == HCP_OK && plan_print(&s.plan, stdout)) {
         rc = hcp_fail(&err, HCP_FAILED, "cannot print the plan");
     }
+    if (rc == HCP_OK)
+        session_say_estimates(&s, args.json);
     session_close(&s);
     return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);
 }

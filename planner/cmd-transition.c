@@ -14,7 +14,8 @@ enum {
     OPT_ALPHA,
     OPT_GBPS,
     OPT_LINKS,
-    OPT_EXTRAPOLATE
+    OPT_EXTRAPOLATE,
+    OPT_SPECS
 };
 
 struct args {
@@ -39,6 +40,10 @@ static const struct argp_option options[] = {
      1},
     {"json", 'j', NULL, 0, "Print JSON", 1},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0, "Answer outside the measured lengths", 1},
+    {"specs", OPT_SPECS, "FILE", 0,
+     "Table of data sheets for ranks spec:NAME ($HCP_SPECS, else the one that is "
+     "installed)",
+     1},
     {0},
 };
 
@@ -97,6 +102,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_EXTRAPOLATE:
         q->extrapolate = 1;
+        return 0;
+    case OPT_SPECS:
+        args->plan.specs = arg;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not an option; plans are given with --from and --to",
@@ -227,6 +235,9 @@ static int print_json(const hcp_plan *from, const hcp_plan *to, const hcp_moves 
         known_json(m->break_even_steps), "steps", (json_int_t)m->steps, "saved_ms",
         hcp_json_real(m->saved_ms), "exact", (int)m->exact, "from_fingerprint",
         fingerprint_json(from), "to_fingerprint", fingerprint_json(to), "moves", moves);
+    if (to->source == HCP_FROM_ESTIMATED || from->source == HCP_FROM_ESTIMATED)
+        json_object_set_new(object, "source",
+                            json_string(hcp_source_name(HCP_FROM_ESTIMATED)));
     return hcp_json_print(object, stdout);
 }
 
@@ -380,6 +391,8 @@ int cmd_transition(int argc, char **argv)
     }
     if (rc == HCP_OK)
         rc = transition(&args, &from, &s, &err);
+    if (rc == HCP_OK)
+        session_say_estimates(&s, args.plan.json);
     free_plan(&from);
     session_close(&s);
     return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "planner/decode.h"
+#include "planner/specs.h"
 
 int plan_is_decode(const hcp_plan *plan)
 {
@@ -361,6 +362,7 @@ static void fill_rank(const struct decode *d, size_t r, int64_t tokens,
     memcpy(out->limit, b->spec.limit, sizeof out->limit);
     memcpy(out->model, lut ? "lut" : "poly", lut ? 3 : 4);
     out->time_scale = b->scale;
+    estimate_kin_name(d->ring, r, out->kin);
     out->max_tokens = b->spec.max_tokens;
     out->max_bytes = b->spec.max_bytes;
     out->weight_bytes = b->spec.weight_bytes;
@@ -441,6 +443,7 @@ static hcp_status fill(const struct decode *d, const hcp_question *q,
     result.source = source_of(d, tokens, &rank);
     if (result.source == HCP_FROM_EXTRAPOLATED && !d->extrapolate)
         return outside(d, tokens, rank, text, text_size);
+    result.source = ring_source(d->ring, result.source);
     n_segments =
         cost_segments(HCP_LAYOUT_CONTIGUOUS, 1, d->n, tokens, d->seq_len, NULL, counts);
     if (!plan->ranks || !plan->segments || plan->ranks_capacity < d->n ||

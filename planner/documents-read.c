@@ -87,7 +87,7 @@ static const struct member plan_members[] = {
     PLAN("imbalance", REAL, imbalance, 0, 0),
     PLAN("area_imbalance", REAL, area_imbalance, 0, 0),
     PLAN("uneven", UNEVEN, uneven, 0, HCP_UNEVEN_COST),
-    PLAN("source", SOURCE, source, 0, HCP_FROM_EXTRAPOLATED),
+    PLAN("source", SOURCE, source, 0, HCP_FROM_ESTIMATED),
     PLAN("fingerprint", HASH, fingerprint, 0, 0),
     PLAN("provider", TEXT, provider, 0, 32),
     PLAN("dtype", TEXT, shape.dtype, 0, 8),
@@ -128,6 +128,7 @@ static const struct member rank_members[] = {
     RANK("max_bytes", INT64, max_bytes, 0, HCP_PLAN_MAX_BYTES),
     RANK("weight_bytes", INT64, weight_bytes, 0, HCP_PLAN_MAX_BYTES),
     RANK("memory_bytes", INT64, memory_bytes, 0, INT64_MAX),
+    RANK("estimated_from", TEXT, kin, 0, 96),
 };
 enum {
     PLAN_MEMBERS = sizeof plan_members / sizeof *plan_members,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "planner/documents.h"
+#include "planner/specs.h"
 
 int64_t docs_area(const struct docs *d, int64_t from, int64_t len, int64_t whole)
 {
@@ -128,8 +129,9 @@ static void add_error(struct errors *e, int causal, int64_t q_len, int64_t kv_le
     e->above += ms * hi;
 }
 
-static void fill_interval(const struct docs *d, const struct packing *s, int32_t place,
-                          hcp_documents_plan *plan)
+/* Of the calls and linear work at a place, by time. */
+static void place_errors(const struct docs *d, const struct packing *s, int32_t place,
+                         double *lo, double *hi)
 {
     const struct packing_load *l = &d->load;
     size_t r = (size_t)s->rank[place];
@@ -149,8 +151,29 @@ static void fill_interval(const struct docs *d, const struct packing *s, int32_t
     for (int32_t h = 1; h <= l->hops[place]; h++)
         add_error(&e, 0, l->in_len[place],
                   h == l->hops[place] ? l->out_len[place - h] : l->in_len[place - h]);
-    plan->interval_lo_ms = plan->makespan_ms * (1 - e.below / e.ms);
-    plan->interval_hi_ms = plan->makespan_ms * (1 + e.above / e.ms);
+    *lo = e.below / e.ms;
+    *hi = e.above / e.ms;
+}
+
+/* Of the rank that is last; with data sheets in the ring, each end is that of the rank that
+ * is last there. */
+static void fill_interval(const struct docs *d, const struct packing *s, int32_t place,
+                          hcp_documents_plan *plan)
+{
+    double lo, hi;
+
+    place_errors(d, s, place, &lo, &hi);
+    plan->interval_lo_ms = plan->makespan_ms * (1 - lo);
+    plan->interval_hi_ms = plan->makespan_ms * (1 + hi);
+    for (int32_t i = 0; d->p.ring->n_estimates > 0 && i < s->m; i++) {
+        if (!(d->load.fin[i] > 0) || d->load.tokens[i] == 0)
+            continue;
+        place_errors(d, s, i, &lo, &hi);
+        lo = d->load.fin[i] * (1 - lo);
+        hi = d->load.fin[i] * (1 + hi);
+        plan->interval_lo_ms = lo > plan->interval_lo_ms ? lo : plan->interval_lo_ms;
+        plan->interval_hi_ms = hi > plan->interval_hi_ms ? hi : plan->interval_hi_ms;
+    }
 }
 
 static hcp_source source_of(const struct docs *d, const struct packing *s)
@@ -273,6 +296,7 @@ static void fill_rank(const struct docs *d, size_t r, hcp_documents_rank *out)
     memcpy(out->device, b->spec.device, sizeof out->device);
     memcpy(out->limit, b->spec.limit, sizeof out->limit);
     memcpy(out->model, lut ? "lut" : "poly", lut ? 3 : 4);
+    estimate_kin_name(d->p.ring, r, out->kin);
     out->linear_before_us = b->spec.linear_before_us;
     out->linear_before_fixed_us = b->spec.linear_before_fixed_us;
     out->linear_after_us = b->spec.linear_after_us;
@@ -408,7 +432,7 @@ hcp_status docs_report(struct docs *d, const hcp_documents *question, double eve
     out.gain_over_whole = out.whole_ms / out.makespan_ms;
     mean_ms = fill_imbalance(d, s, &out);
     out.uneven = uneven(d, s, by_gain, mean_ms, &out);
-    out.source = source_of(d, s);
+    out.source = ring_source(d->p.ring, source_of(d, s));
     out.models_hash = models_hash(d);
     out.fingerprint = hcp_documents_fingerprint(&out);
     *plan = out;

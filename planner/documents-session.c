@@ -198,6 +198,8 @@ int documents_split(struct plan_args *args)
         rc = answer(args, &s, &d, &err);
     if (rc == HCP_OK)
         rc = print(&d.plan, args->json, &err);
+    if (rc == HCP_OK)
+        session_say_estimates(&s, args->json);
     free(d.plan.ranks);
     free(d.plan.parts);
     free(d.plan.lengths);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include "planner/documents.h"
 #include "planner/hash.h"
 #include "planner/json-out.h"
@@ -7,6 +8,7 @@ static void put_rank(struct json_out *out, const hcp_documents_plan *plan, size_
 {
     const hcp_documents_rank *rank = &plan->ranks[r];
     const hcp_document_part *part = plan->parts + rank->first_part;
+    char run[224], command[256];
 
     put(out, r ? ",{\"rank\":" : "{\"rank\":");
     put_int(out, (int64_t)r);
@@ -48,6 +50,14 @@ static void put_rank(struct json_out *out, const hcp_documents_plan *plan, size_
     if (rank->weight_bytes > 0)
         name_int(out, "weight_bytes", rank->weight_bytes);
     name_int(out, "memory_bytes", rank->memory_bytes);
+    if (rank->kin[0]) {
+        name_string(out, "source", hcp_source_name(HCP_FROM_ESTIMATED), 16);
+        name_string(out, "estimated_from", rank->kin, sizeof rank->kin);
+        put_name(out, "measure");
+        snprintf(command, sizeof command, "hcp-profile run%s",
+                 bind_run_options(rank->limit, &plan->shape, NULL, run));
+        put_string(out, command, sizeof command);
+    }
     put(out, "}");
 }
 
@@ -198,5 +208,10 @@ uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan)
         }
     }
     hash_double(&h, plan->makespan_ms);
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].kin[0]) {
+            hash_u64(&h, r);
+            hash_text(&h, plan->ranks[r].kin, sizeof plan->ranks[r].kin);
+        }
     return h;
 }

@@ -12,6 +12,7 @@ int main(int argc, char **argv)
         {"compare", cmd_compare, "all strategies side by side"},
         {"simulate", cmd_simulate, "a split step by step round the ring"},
         {"transition", cmd_transition, "what to move between two plans, and if it pays"},
+        {"specs", cmd_specs, "GPUs that ranks can be by their data sheet"},
         {NULL, NULL, NULL},
     };
 

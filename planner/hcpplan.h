@@ -104,7 +104,8 @@ typedef enum hcp_layout {
 typedef enum hcp_source {
     HCP_FROM_MEASURED = 0,     /* every block is a measured cell */
     HCP_FROM_INTERPOLATED = 1, /* inside the measured lengths */
-    HCP_FROM_EXTRAPOLATED = 2  /* outside them; only when asked for */
+    HCP_FROM_EXTRAPOLATED = 2, /* outside them; only when asked for */
+    HCP_FROM_ESTIMATED = 3     /* a rank of the ring is a data sheet, not a measurement */
 } hcp_source;
 
 /* What the numbers advise. The plan itself is the fastest found in any case. */
@@ -140,7 +141,8 @@ typedef struct hcp_shape {
 /* One rank. */
 typedef struct hcp_rank {
     size_t size;
-    char device[64];    /* slug, as hcp-profile stores it: "nvidia-h200" */
+    char device[64];    /* slug, as hcp-profile stores it: "nvidia-h200"; or "spec:a100",
+                           a GPU by its data sheet (hcp_models_load_specs()) */
     char limit[32];     /* "mps:10" "green:24" "cpu:50"; "" = the whole device */
     int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none. Where queries
                            and KV are split apart: never the KV of more tokens */
@@ -294,6 +296,8 @@ typedef struct hcp_plan_rank {
                              not in the ring. Never above max_bytes */
     double linear_error;  /* as in hcp_rank */
     double time_scale;    /* as in hcp_rank, 1 where that is 0 */
+    char kin[96]; /* "DEVICE[@LIMIT]" from whose times those of a data sheet are estimated;
+                     "": they are its own */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -721,6 +725,7 @@ typedef struct hcp_documents_rank {
                              tokens, and K and V of a layer of those it receives; 0
                              without tokens */
     double time_scale; /* as in hcp_rank, 1 where that is 0 */
+    char kin[96]; /* as in hcp_plan_rank */
 } hcp_documents_rank;
 
 /* The answer. The caller provides the arrays and their capacities
@@ -981,6 +986,69 @@ HCP_API hcp_status hcp_rebalance_to_json(const hcp_rebalance *rebalance, char *j
                                          size_t size, size_t *needed);
 HCP_API hcp_status hcp_rebalance_from_json(hcp_rebalance *rebalance, const char *json,
                                            size_t length, char *text, size_t text_size);
+/* ---- GPUs that nobody has profiled ----
+ *
+ * A rank whose device is "spec:NAME" stands for a GPU of which there is a data sheet and no
+ * profile. Its times are those of a measured device that is in the table of data sheets too,
+ * the nearest of its kind, by what the sheets of the two say: the part of a block's time
+ * that a roofline gives to arithmetic goes by FLOP/s and by waves of tiles over its SMs, the
+ * part that it gives to memory by bandwidth, and a fixed cost stays. How far such times have
+ * been off where they could be checked, and why, is in planner/specs.md; error bars are as
+ * wide as that, and the source of every plan of such a ring is HCP_FROM_ESTIMATED. Profile
+ * the machine as soon as there is one. */
+
+/* A table of data sheets; immutable, shared by threads. */
+typedef struct hcp_specs hcp_specs;
+
+/* A line of it. Numbers are those of the whole device; 0: not known, or not there. */
+typedef struct hcp_spec {
+    size_t size;
+    char name[64], arch[16];
+    char aliases[256]; /* other names, by commas */
+    char source[160];  /* the data sheet's name */
+    int32_t sms;
+    double bf16_tflops, fp16_tflops, fp32_tflops; /* dense */
+    double memory_gbps, memory_gb;                /* 1e9 bytes */
+    int64_t memory_bytes;
+    double nvlink_gbps, pcie_gbps; /* both directions together */
+} hcp_spec;
+
+/* From what the times of a rank are estimated, and how they would be measured. */
+typedef struct hcp_rank_estimate {
+    size_t size;
+    int32_t estimated;            /* 0: they are measured, and the rest is 0 */
+    char name[64];                /* the table's, where the rank has an alias */
+    char kin_device[64], kin_limit[32];
+    int32_t sms, kin_sms;         /* under the limits */
+    double kin_tflops, kin_gbps;  /* of its data sheet, for the ring's dtype, and */
+    double flops_ratio, memory_ratio; /* of FLOP/s and bandwidth to those, limits included */
+    double factor; /* times are within this factor of those given, either way, with about 90 %
+                      confidence (the kin's own error bars come on top) */
+    int64_t memory_bytes;
+    char command[512]; /* to be run on that machine */
+} hcp_rank_estimate;
+
+/* Reads a table: text, its format is in hcp-db(5). HCP_STATUS_INVALID names the line and
+ * what is wrong with it. Free with hcp_specs_free(), which accepts NULL. */
+HCP_API hcp_status hcp_specs_load(const char *path, char *text, size_t text_size,
+                                  hcp_specs **out);
+HCP_API void hcp_specs_free(hcp_specs *specs);
+/* Its lines in the order of the file; out->size must be set. HCP_STATUS_INVALID: i is not
+ * below the count. */
+HCP_API size_t hcp_specs_count(const hcp_specs *specs);
+HCP_API hcp_status hcp_specs_get(const hcp_specs *specs, size_t i, hcp_spec *out);
+/* The line of a name or alias, with "spec:" before it or without. HCP_STATUS_NO_MODEL: there
+ * is none; text says which are like it. */
+HCP_API hcp_status hcp_specs_find(const hcp_specs *specs, const char *name, char *text,
+                                  size_t text_size, hcp_spec *out);
+
+/* As hcp_models_load(), for rings with ranks of data sheets, too. specs is copied. */
+HCP_API hcp_status hcp_models_load_specs(const char *path, const hcp_specs *specs,
+                                         char *text, size_t text_size, hcp_models **out);
+
+/* What a rank's times are estimated from. out->size must be set. */
+HCP_API hcp_status hcp_ring_estimate(const hcp_ring *ring, size_t rank,
+                                     hcp_rank_estimate *out);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,8 @@ struct layer_measured {
     char shape_option[160]; /* of hcp-profile run */
     char db[512];
     hcp_rank *ranks;
+    hcp_rank_estimate *estimate; /* [n] of data sheets */
+    double element;         /* bytes */
     hcp_linear **curve; /* [n]; ranks of one device and limit share theirs */
 };
 
@@ -66,9 +68,26 @@ static void describe(struct layer_measured *m)
                  (int)l->head_dim, l->gated ? "" : " --mlp plain");
 }
 
+/* The curve of a data sheet's kin. */
+static int load_kin(layer_measured *m, size_t r, hcp_db *db, const hcp_shape *shape,
+                    struct hcp_err *err)
+{
+    const hcp_rank_estimate *e = &m->estimate[r];
+    struct hcp_err why = {0};
+
+    if (hcp_linear_load(db, e->kin_device, e->kin_limit, shape->dtype, &m->layer,
+                        &m->curve[r], &why) == HCP_OK)
+        return HCP_OK;
+    return hcp_fail(err, why.code,
+                    "rank %zu, '%s', has the linear work of its kin, scaled: %.800s; or give "
+                    "it with --linear-us",
+                    r, m->ranks[r].device, why.text);
+}
+
 int layer_measured_load(const char *path, const struct hcp_layer *layer,
                         const hcp_shape *shape, const hcp_rank *ranks, size_t n,
-                        int extrapolate, layer_measured **out, struct hcp_err *err)
+                        int extrapolate, const hcp_ring *ring, layer_measured **out,
+                        struct hcp_err *err)
 {
     layer_measured *m = calloc(1, sizeof *m);
     hcp_db *db;
@@ -79,6 +98,7 @@ int layer_measured_load(const char *path, const struct hcp_layer *layer,
         return rc;
     }
     if (!m || !(m->ranks = malloc(n * sizeof *ranks)) ||
+        !(m->estimate = calloc(n, sizeof *m->estimate)) ||
         !(m->curve = calloc(n, sizeof *m->curve))) {
         hcp_db_close(db);
         layer_measured_free(m);
@@ -87,6 +107,7 @@ int layer_measured_load(const char *path, const struct hcp_layer *layer,
     m->layer = *layer;
     m->n = n;
     m->batch = shape->batch;
+    m->element = strcmp(shape->dtype, "fp32") == 0 ? 4 : 2;
     m->extrapolate = extrapolate;
     memcpy(m->ranks, ranks, n * sizeof *ranks);
     snprintf(m->db, sizeof m->db, "%s", hcp_db_path(db));
@@ -94,8 +115,12 @@ int layer_measured_load(const char *path, const struct hcp_layer *layer,
     for (size_t r = 0; rc == HCP_OK && r < n; r++) {
         size_t like = first_like(ranks, r);
 
+        m->estimate[r].size = sizeof m->estimate[r];
+        hcp_ring_estimate(ring, r, &m->estimate[r]);
         if (like < r)
             m->curve[r] = m->curve[like];
+        else if (m->estimate[r].estimated)
+            rc = load_kin(m, r, db, shape, err);
         else
             rc = hcp_linear_load(db, ranks[r].device, ranks[r].limit, shape->dtype, layer,
                                  &m->curve[r], err);
@@ -117,8 +142,28 @@ void layer_measured_free(layer_measured *m)
         if (first_like(m->ranks, r) == r)
             hcp_linear_free(m->curve[r]);
     free(m->curve);
+    free(m->estimate);
     free(m->ranks);
     free(m);
+}
+
+/* A product's roofline time on the rank of a data sheet over that on its kin: FLOPs, and the
+ * bytes of weights and of what goes in and out, once. */
+static double roofline_ratio(const layer_measured *m, size_t r, int i, int64_t tokens)
+{
+    struct hcp_layer_product product[HCP_LAYER_PRODUCTS];
+    const hcp_rank_estimate *e = &m->estimate[r];
+    double n_in, n_out, flops, bytes;
+
+    if (!e->estimated)
+        return 1;
+    hcp_layer_products(&m->layer, product);
+    n_in = (double)product[i].n_in;
+    n_out = (double)product[i].n_out;
+    flops = 2 * (double)tokens * n_in * n_out / (e->kin_tflops * 1e12);
+    bytes = m->element * (n_in * n_out + (double)tokens * (n_in + n_out)) /
+            (e->kin_gbps * 1e9);
+    return (flops / e->flops_ratio + bytes / e->memory_ratio) / (flops + bytes);
 }
 
 /* What makes Q, K and V, and the rest, for so many tokens of each sequence. Returns the
@@ -128,17 +173,25 @@ static double work_of(const layer_measured *m, size_t r, int64_t tokens, double 
     struct hcp_linear_answer answer;
 
     hcp_linear_ms(m->curve[r], tokens * m->batch, &answer);
+    for (int i = 0; i < HCP_LAYER_PRODUCTS; i++)
+        answer.product_ms[i] *= roofline_ratio(m, r, i, tokens * m->batch);
     ms[0] = answer.product_ms[0];
     ms[1] = 0;
     for (int i = 1; i < HCP_LAYER_PRODUCTS; i++)
         ms[1] += answer.product_ms[i];
+    if (m->estimate[r].estimated)
+        answer.error = (1 + answer.error) * m->estimate[r].factor - 1;
     return answer.error < 10 ? answer.error : 10;
 }
 
-/* The line through (at, ms) with this slope; not below 0 without tokens. */
+/* The line through (at, ms) with this slope; not below 0 without tokens, nor falling (what
+ * is scaled by rooflines may, where it goes from memory to arithmetic). */
 static void line(int64_t at, double ms, double slope, double *us, double *fixed_us)
 {
-    double fixed = ms - slope * (double)at;
+    double fixed;
+
+    slope = slope > 0 ? slope : 0;
+    fixed = ms - slope * (double)at;
 
     if (fixed < 0) {
         fixed = 0;

@@ -20,10 +20,13 @@ int layer_measured_shape(const struct layer_args *args, const struct hcp_shape_a
 
 typedef struct layer_measured layer_measured;
 /* Times of a layer on each rank, from the rows in a database; HCP_NO_ANSWER names the one
- * that is missing and the command that measures it. Free with layer_measured_free(). */
+ * that is missing and the command that measures it. Data sheets have the
+ * times of the kin that the ring estimates them from, scaled by both rooflines. Free with
+ * layer_measured_free(). */
 int layer_measured_load(const char *path, const struct hcp_layer *layer,
                         const hcp_shape *shape, const hcp_rank *ranks, size_t n,
-                        int extrapolate, layer_measured **out, struct hcp_err *err);
+                        int extrapolate, const hcp_ring *ring, layer_measured **out,
+                        struct hcp_err *err);
 void layer_measured_free(layer_measured *m); /* accepts NULL */
 /* Linear work of the ranks as lines, exact at at[] tokens, rising as measured from half to
  * twice that; its error is that at at[] tokens. */

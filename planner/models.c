@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/specs.h"
 
 /* FNV-1a, 64 bit, over bytes that are the same on every machine. */
 static uint64_t hash_u64(uint64_t h, uint64_t v)
@@ -35,9 +35,47 @@ static uint64_t content_hash(const struct hcp_model_row *row,
 
 struct loading {
     hcp_models *models;
-    size_t room;
+    size_t room, arrays_room;
     struct hcp_err *err;
 };
+
+static void free_arrays(struct stored_arrays *a)
+{
+    for (size_t i = 0; a->array && i < a->n; i++)
+        free(a->array[i].v);
+    free(a->array);
+}
+
+/* What the model to come, number n_stored, is made of. */
+static int keep_arrays(struct loading *load, const struct hcp_named_array *arrays,
+                       size_t n)
+{
+    hcp_models *models = load->models;
+    struct stored_arrays *a;
+
+    if (models->n_stored == load->arrays_room) {
+        size_t room = load->arrays_room ? 2 * load->arrays_room : 16;
+
+        a = realloc(models->arrays, room * sizeof *a);
+        if (!a)
+            return -1;
+        models->arrays = a;
+        load->arrays_room = room;
+    }
+    a = &models->arrays[models->n_stored];
+    a->n = n;
+    a->array = calloc(n + 1, sizeof *a->array);
+    for (size_t i = 0; a->array && i < n; i++) {
+        a->array[i] = arrays[i];
+        a->array[i].v = malloc((arrays[i].n + 1) * sizeof *arrays[i].v);
+        if (!a->array[i].v) {
+            free_arrays(a);
+            return -1;
+        }
+        memcpy(a->array[i].v, arrays[i].v, arrays[i].n * sizeof *arrays[i].v);
+    }
+    return a->array ? 0 : -1;
+}
 
 static int add_model(const struct hcp_model_row *row,
                      const struct hcp_named_array *arrays, size_t n_arrays, void *ctx)
@@ -59,6 +97,10 @@ static int add_model(const struct hcp_model_row *row,
     entry = &models->stored[models->n_stored];
     *entry = (struct stored_model){NULL, content_hash(row, arrays, n_arrays), 0};
     rc = hcp_model_create(row, arrays, n_arrays, &entry->model, load->err);
+    if (rc == HCP_OK && models->specs && keep_arrays(load, arrays, n_arrays)) {
+        hcp_model_free(entry->model);
+        rc = hcp_fail(load->err, HCP_FAILED, "out of memory for models");
+    }
     if (rc == HCP_OK)
         models->n_stored++;
     return rc;
@@ -97,7 +139,7 @@ static int read_sm_counts(hcp_db *db, hcp_models *models, struct hcp_err *err)
 static int read_models(hcp_db *db, hcp_models *models, struct hcp_err *err)
 {
     struct hcp_filter any = {0};
-    struct loading load = {models, 0, err};
+    struct loading load = {models, 0, 0, err};
     int rc = hcp_db_each_model(db, &any, add_model, &load, err);
 
     for (size_t i = 0; rc == HCP_OK && i < models->n_stored; i++) {
@@ -117,6 +159,12 @@ static int read_models(hcp_db *db, hcp_models *models, struct hcp_err *err)
 hcp_status hcp_models_load(const char *path, char *text, size_t text_size,
                            hcp_models **out)
 {
+    return hcp_models_load_specs(path, NULL, text, text_size, out);
+}
+
+hcp_status hcp_models_load_specs(const char *path, const hcp_specs *specs, char *text,
+                                 size_t text_size, hcp_models **out)
+{
     struct hcp_err err = {0};
     hcp_models *models;
     hcp_db *db;
@@ -127,8 +175,10 @@ hcp_status hcp_models_load(const char *path, char *text, size_t text_size,
                          "no database path, or one of more than %zu characters",
                          sizeof models->path - 1);
     models = calloc(1, sizeof *models);
-    if (!models)
+    if (!models || (specs && !(models->specs = specs_copy(specs)))) {
+        free(models);
         return plan_fail(text, text_size, HCP_STATUS_NO_MEMORY, "out of memory");
+    }
     memcpy(models->path, path, strlen(path) + 1);
     rc = hcp_db_open(path, HCP_DB_READ, &db, &err);
     if (rc == HCP_OK) {
@@ -149,6 +199,10 @@ void hcp_models_free(hcp_models *models)
         return;
     for (size_t i = 0; i < models->n_stored; i++)
         hcp_model_free(models->stored[i].model);
+    for (size_t i = 0; models->arrays && i < models->n_stored; i++)
+        free_arrays(&models->arrays[i]);
+    hcp_specs_free(models->specs);
+    free(models->arrays);
     free(models->stored);
     free(models->measured);
     free(models->sm_count);

@@ -6,7 +6,8 @@ static const char *const strategies[] = {"even", "nominal", "proportional", "lut
                                          "poly", "best",    "given"};
 static const char *const layouts[] = {"auto", "contiguous", "zigzag", "striped"};
 static const char *const orders[] = {"given", "free", "fixed"};
-static const char *const sources[] = {"measured", "interpolated", "extrapolated"};
+static const char *const sources[] = {"measured", "interpolated", "extrapolated",
+                                      "estimated"};
 static const char *const decisions[] = {"split", "even", "drop"};
 static const char *const merges[] = {"none", "ring", "doubling", "gather"};
 static const char *const move_decisions[] = {"open", "stay", "move"};

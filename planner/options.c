@@ -38,7 +38,8 @@ enum {
     OPT_NODE_SHARED,
     OPT_DOUBLE_RING,
     OPT_MERGE,
-    OPT_TIME_SCALE
+    OPT_TIME_SCALE,
+    OPT_SPECS
 };
 
 static const struct argp_option common_options[] = {
@@ -46,9 +47,15 @@ static const struct argp_option common_options[] = {
      1},
     {"json", 'j', NULL, 0, "Print JSON", 1},
     {"ranks", OPT_RANKS, "LIST", 0,
-     "Ranks in ring order: [N*]DEVICE[@LIMIT], separated by commas", 1},
+     "Ranks in ring order: [N*]DEVICE[@LIMIT], separated by commas; DEVICE may be "
+     "spec:NAME, a GPU by its data sheet",
+     1},
     {"provider", OPT_PROVIDER, "NAME", 0,
      "Kernel whose times count (the fastest of those that are measured on all ranks)", 1},
+    {"specs", OPT_SPECS, "FILE", 0,
+     "Table of data sheets for ranks spec:NAME ($HCP_SPECS, else the one that is "
+     "installed)",
+     1},
     {"extrapolate", OPT_EXTRAPOLATE, NULL, 0,
      "Answer outside the measured lengths, and say so", 1},
     {0},
@@ -110,8 +117,8 @@ static const struct argp_option ring_options[] = {
     {"ffn", OPT_FFN, "N", 0, "Inner width of its MLP", 2},
     {"mlp", OPT_MLP, "KIND", 0, "gated or plain (gated)", 2},
     {"memory", OPT_MEMORY, "LIST", 0,
-     "Memory of the ranks that the plan must keep within, as 80G,24G: for all, by rank, "
-     "or RANK=...",
+     "Memory of the ranks that the plan must keep within, as 80G,24G, or spec, that of the "
+     "data sheet: for all, by rank, or RANK=...",
      2},
     {"weights", OPT_WEIGHTS, "LIST", 0,
      "Of that, held whatever the tokens (0, or the products of --model)", 2},
@@ -155,6 +162,9 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_PROVIDER:
         args->provider = arg;
+        return 0;
+    case OPT_SPECS:
+        args->specs = arg;
         return 0;
     case OPT_EXTRAPOLATE:
         args->question.extrapolate = 1;

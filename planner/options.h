@@ -42,6 +42,7 @@ struct plan_args {
     double cut_gain; /* < 0: not given */
     struct layer_args layer;
     int layer_given; /* some of it */
+    const char *specs; /* --specs, NULL none */
     int json;
     int decode; /* --phase decode is answered */
     unsigned given; /* PLAN_GIVEN_ of the ring's options on the command line */
@@ -49,7 +50,7 @@ struct plan_args {
     hcp_question question; /* layout, mask and seq_len are filled from shape */
 };
 void plan_args_init(struct plan_args *args);
-/* --db --json --ranks --provider --extrapolate and the shape. Child input: struct
+/* --db --json --ranks --provider --specs --extrapolate and the shape. Child input: struct
  * plan_args *. */
 extern const struct argp plan_common_argp;
 /* --tile --stripes --max-tokens --buffers --sub-blocks --link --link-alpha-us
@@ -74,7 +75,9 @@ int plan_per_rank(const char *option, const char *text, plan_set_rank set,
 int plan_set_tokens(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* --linear-us: [BEFORE:]AFTER, each US or US+FIXED. */
 int plan_set_linear(hcp_rank *rank, const char *value, struct hcp_err *err);
-/* --memory and --weights: bytes, K M G T being powers of two. */
+/* --memory and --weights: bytes, K M G T being powers of two; --memory spec: what the data
+ * sheet says, MEMORY_OF_SPEC until session_specs(). */
+enum { MEMORY_OF_SPEC = -1 };
 int plan_set_memory(hcp_rank *rank, const char *value, struct hcp_err *err);
 int plan_set_weights(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* --time-scale: a factor on times. */
@@ -92,6 +95,7 @@ int plan_has_memory(const hcp_plan *plan);
 
 /* Models, ring, workspace, and a plan with its arrays. */
 struct session {
+    hcp_specs *specs; /* NULL: no data sheet is needed */
     hcp_models *models;
     hcp_ring *ring;
     void *workspace;
@@ -129,6 +133,19 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
 void session_close(struct session *s);
+
+/* specs-session.c: whether a device is "spec:NAME"; the table of data sheets, from the file
+ * given, $HCP_SPECS or where it is installed. */
+int session_is_spec(const char *device);
+int session_specs_load(const char *given, hcp_specs **out, struct hcp_err *err);
+/* The table where ranks need it, into the session, and bytes for --memory spec. */
+int session_specs(const struct plan_args *args, hcp_rank *ranks, size_t n,
+                  struct session *s, struct hcp_err *err);
+/* That a data sheet has no measured link for an option. */
+int session_no_link(const char *device, const char *option, struct hcp_err *err);
+/* From what the ring's data sheets are estimated, and how to measure them: below what was
+ * printed on stdout, with a word on stderr; beside JSON all on stderr. How many there are. */
+int session_say_estimates(const struct session *s, int json);
 
 /* plan-file.c: a plan from a file (- is standard input), with arrays of its own: its ranks,
  * segments and places. Says on stderr if it was edited. */

@@ -140,6 +140,10 @@ int plan_parse_bytes(const char *text, int64_t most, int64_t *out, struct hcp_er
 
 int plan_set_memory(hcp_rank *rank, const char *value, struct hcp_err *err)
 {
+    if (strcmp(value, "spec") == 0) {
+        rank->max_bytes = MEMORY_OF_SPEC;
+        return HCP_OK;
+    }
     return plan_parse_bytes(value, HCP_PLAN_MAX_BYTES, &rank->max_bytes, err);
 }
 

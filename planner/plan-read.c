@@ -99,6 +99,7 @@ enum rank_member {
     R_MEMORY,
     R_LINEAR_ERROR,
     R_TIME_SCALE,
+    R_KIN,
     R_COUNT
 };
 static const char *const rank_names[R_COUNT] = {
@@ -130,7 +131,8 @@ static const char *const rank_names[R_COUNT] = {
     "weight_bytes",
     "memory_bytes",
     "linear_error",
-    "time_scale"};
+    "time_scale",
+    "estimated_from"};
 
 struct reading {
     hcp_plan *plan; /* NULL ranks: only count */
@@ -381,6 +383,8 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return read_error(in, &rank->linear_error);
     case R_TIME_SCALE:
         return read_scale(in, &rank->time_scale);
+    case R_KIN:
+        return jin_string(in, rank->kin, sizeof rank->kin);
     case R_BEFORE_MS:
         return jin_double(in, &rank->linear_before_ms);
     case R_AFTER_MS:
@@ -475,7 +479,7 @@ static int read_names(struct json_in *in, hcp_plan *plan, int id)
         plan->rings = (hcp_rings)i;
         return rc;
     case M_SOURCE:
-        rc = read_name(in, source_at, HCP_FROM_EXTRAPOLATED + 1, &i);
+        rc = read_name(in, source_at, HCP_FROM_ESTIMATED + 1, &i);
         plan->source = (hcp_source)i;
         return rc;
     case M_DECISION:

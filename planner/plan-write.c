@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 #include "planner/decode.h"
 #include "planner/hash.h"
@@ -34,6 +35,16 @@ static void put_segments(struct json_out *out, const char *name,
         put(out, "]");
     }
     put(out, "]");
+}
+
+/* The command that replaces an estimate. */
+static void put_measure(struct json_out *out, const char *limit, const hcp_shape *shape)
+{
+    char run[224], command[256];
+
+    bind_run_options(limit, shape, NULL, run);
+    snprintf(command, sizeof command, "hcp-profile run%s", run);
+    name_string(out, "measure", command, sizeof command);
 }
 
 static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r, int memory)
@@ -88,6 +99,11 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r, int m
         name_int(out, "weight_bytes", rank->weight_bytes);
     if (memory)
         name_int(out, "memory_bytes", rank->memory_bytes);
+    if (rank->kin[0]) {
+        name_string(out, "source", hcp_source_name(HCP_FROM_ESTIMATED), 16);
+        name_string(out, "estimated_from", rank->kin, sizeof rank->kin);
+        put_measure(out, rank->limit, &plan->shape);
+    }
     put(out, "}");
 }
 
@@ -320,5 +336,10 @@ uint64_t hcp_plan_fingerprint(const hcp_plan *plan)
         hash_u64(&h, (uint64_t)plan->merge);
         hash_double(&h, plan->merge_ms);
     }
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (plan->ranks[r].kin[0]) {
+            hash_u64(&h, r);
+            hash_text(&h, plan->ranks[r].kin, sizeof plan->ranks[r].kin);
+        }
     return h;
 }

@@ -21,6 +21,7 @@
  *   moves.c       from one plan to another          rescale.c  factors on times
  *   documents*.c  several documents in one step (documents.h)
  *   rebalance*.c  another plan while one runs (rebalance.h)
+ *   specs.c, estimate*.c    GPUs that nobody has profiled (specs.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
@@ -52,13 +53,21 @@ struct stored_model {
     int stale;     /* samples changed since the fit */
 };
 
+/* What a stored model was made of. */
+struct stored_arrays {
+    struct hcp_named_array *array;
+    size_t n;
+};
+
 struct hcp_models {
     char path[512];
     struct stored_model *stored;
+    struct stored_arrays *arrays; /* [n_stored]; NULL without specs */
     size_t n_stored;
     struct hcp_key *measured; /* keys with samples */
     int32_t *sm_count;        /* of the device of each, -1 unknown */
     size_t n_measured;
+    hcp_specs *specs; /* data sheets; NULL none */
 };
 
 struct bound_rank {
@@ -73,6 +82,14 @@ struct bound_rank {
     const hcp_model *plain[3]; /* where scaled: the database's, */
     hcp_model *scaled[3];      /* and those by scale */
     int left_out;              /* gets no tokens */
+    int32_t estimate; /* number of it among the ring's; -1: measured */
+};
+
+/* Models of a GPU that nobody has profiled. */
+struct estimate {
+    hcp_rank_estimate said;
+    hcp_model *own[2 * 5]; /* of each kind: of its batch, or of the next ones and a blend */
+    size_t n_own;
 };
 
 struct hcp_ring {
@@ -92,7 +109,16 @@ struct hcp_ring {
     hcp_model **own;    /* [4 n] of batches between measured ones, by a factor; or NULL */
     size_t n_own;
     struct bound_rank *ranks;
+    struct estimate *estimates; /* [n_estimates], by data sheet and limit; NULL none */
+    size_t n_estimates;
+    int copy; /* estimates are those of the ring it was copied from */
 };
+
+/* Where plans of a ring have their times from at best. */
+static inline hcp_source ring_source(const struct hcp_ring *of, hcp_source source)
+{
+    return of->n_estimates > 0 ? HCP_FROM_ESTIMATED : source;
+}
 
 struct memory_forward;
 
@@ -850,6 +876,17 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, double li
  * the one it chooses), each after a space and only where not the default. Returns out. */
 const char *bind_run_options(const char *limit, const hcp_shape *shape,
                              const char *provider, char out[224]);
+/* The model of a kind for a rank, or NULL; *stale = 1 if there is one that must not be
+ * used any more. Models of decode for the batches next to the shape's. */
+const struct stored_model *bind_find_model(const hcp_models *models,
+                                           const hcp_shape *shape, const hcp_rank *rank,
+                                           const char *provider, const char *kind,
+                                           int *stale);
+void bind_find_batches(const hcp_models *models, const hcp_shape *shape,
+                       const hcp_rank *rank, const char *provider, const char *kind,
+                       struct hcp_blend_from *from);
+/* "bf16, 32/8 heads, head dim 128, batch 1" */
+void bind_describe(const hcp_shape *shape, char *out, size_t size);
 
 /* answer.c: the options of hcp-profile run that fill a gap: longer lengths up to these,
  * or (shorter than what is measured) these very ones. Returns out. */

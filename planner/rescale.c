@@ -67,6 +67,7 @@ hcp_ring *rescale_copy(const hcp_ring *from)
     *ring = *from;
     ring->own = NULL;
     ring->n_own = 0;
+    ring->copy = 1;
     ring->ranks = malloc(from->n * sizeof *ring->ranks);
     if (!ring->ranks) {
         free(ring);

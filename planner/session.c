@@ -142,16 +142,16 @@ static int read_tokens(struct plan_args *args, size_t n, struct session *s,
     return HCP_OK;
 }
 
-static int bind(const struct plan_args *args, const hcp_shape *shape,
-                const hcp_rank *ranks, size_t n, const char *provider, struct session *s,
+static int bind(const struct plan_args *args, const hcp_shape *shape, hcp_rank *ranks,
+                size_t n, const char *provider, struct session *s,
                 struct hcp_err *err)
 {
     const char *db = hcp_cli_db(args->db, err);
     hcp_status status;
 
-    if (!db)
+    if (!db || session_specs(args, ranks, n, s, err))
         return err->code;
-    status = hcp_models_load(db, err->text, sizeof err->text, &s->models);
+    status = hcp_models_load_specs(db, s->specs, err->text, sizeof err->text, &s->models);
     if (!status)
         status = hcp_ring_create(s->models, shape, ranks, n, provider, err->text,
                                  sizeof err->text, &s->ring);
@@ -242,6 +242,9 @@ static int slowest_link(hcp_db *db, const struct plan_args *args, const struct p
 
         if (!is_pair(p, r) || pair_seen(p, r))
             continue;
+        if (session_is_spec(a->device) || session_is_spec(b->device))
+            return session_no_link(session_is_spec(a->device) ? a->device : b->device,
+                                   "--link", err);
         if (hcp_db_link_near(db, &by, a->device, a->limit, b->device, b->limit, bytes,
                              &fit, err))
             return err->code;
@@ -396,7 +399,7 @@ static int load_layer(const struct plan_args *args, const struct hcp_layer *laye
         return hcp_fail(err, HCP_FAILED, "out of memory");
     memcpy(s->ranks, ranks, n * sizeof *ranks);
     return layer_measured_load(db, layer, shape, ranks, n, args->question.extrapolate,
-                               &s->layer, err);
+                               s->ring, &s->layer, err);
 }
 
 int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
@@ -603,5 +606,6 @@ void session_close(struct session *s)
     free(s->kv_tokens);
     hcp_ring_free(s->ring);
     hcp_models_free(s->models);
+    hcp_specs_free(s->specs);
     memset(s, 0, sizeof *s);
 }

@@ -74,8 +74,9 @@ static void print_summary(const hcp_plan *plan, FILE *out)
     print_known(out, ", best without one rank or more ", plan->drop_ms);
     fprintf(out, ", no split is below %.4g ms\n", plan->bound_ms);
     if (plan->decision == HCP_DECISION_EVEN)
-        fprintf(out,
-                "the gain over an even split is inside the error bar: even is as good\n");
+        fprintf(out, "the gain over an even split is inside the error bar%s\n",
+                plan->source == HCP_FROM_ESTIMATED ? " of the estimate"
+                                                   : ": even is as good");
     if (dropped > 0)
         fprintf(out, "%zu of %zu ranks get no keys\n", dropped, plan->n_ranks);
     fprintf(out, "fingerprint %016llx\n", (unsigned long long)plan->fingerprint);

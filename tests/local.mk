@@ -34,4 +34,5 @@ AM_TESTS_ENVIRONMENT = \
 	top_builddir='$(abs_top_builddir)'; export top_builddir; \
 	HCP_PROFILES='$(abs_top_srcdir)/db/profiles'; export HCP_PROFILES; \
 	HCP_MODELS='$(abs_top_srcdir)/db/models.txt'; export HCP_MODELS; \
+	HCP_SPECS='$(abs_top_srcdir)/db/specs.txt'; export HCP_SPECS; \
 	PATH='$(abs_top_builddir)/profiler:$(abs_top_builddir)/planner:$(abs_top_builddir)/executor:'"$$PATH"; export PATH;

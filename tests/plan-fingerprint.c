@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "planner/specs.h"
 #include "tests/decode-reference.h"
 #include "tests/rebalance-fixture.h"
 
@@ -271,6 +272,49 @@ static int rebalanced(uint64_t *seed)
     return 0;
 }
 
+/* Times of data sheets: what is scaled must be the same everywhere. */
+static void print_estimates(uint64_t seed)
+{
+    double q[5], kv[5], ms[25], known[25], hull[6] = {1, 2048, 1, 2048, 1, 2048};
+    double error[3] = {1e9, 0.02, 0.02};
+
+    for (int round = 0; round < 40; round++) {
+        double rho = fixture_real(&seed, 0.5, 1), lambda = fixture_real(&seed, 0, 0.9);
+        double shape[7] = {64, 64, 32, 132, rho, lambda, round % 2};
+        struct hcp_named_array arrays[] = {{"shape", 7, shape}, {"hull", 6, hull},
+                                           {"error", 3, error}, {"q", 5, q},
+                                           {"kv", 5, kv},       {"ms", 25, ms},
+                                           {"known", 25, known}, {"s", 5, q},
+                                           {"s_ms", 5, ms}};
+        struct hcp_model_row row = {.format = 1};
+        struct resources kin = {132, 989.5e9, 4800e6, 1}, target = kin;
+        struct hcp_err err;
+        hcp_model *model;
+        uint64_t hash;
+
+        for (int i = 0; i < 25; i++) {
+            q[i / 5] = kv[i / 5] = 128 << i / 5;
+            known[i] = 1;
+            ms[i] = (0.01 + (i / 5 + 1) * (i % 5 + 1) * 0.02) * (1 + 0.001 * i);
+        }
+        strcpy(row.kind, "lut");
+        strcpy(row.key.dtype, "bf16");
+        strcpy(row.key.phase, round % 4 ? "prefill" : "decode");
+        row.key.batch = 1;
+        row.key.heads = 32;
+        row.key.kv_heads = 8;
+        row.key.head_dim = 128;
+        target.sms = (int32_t)fixture_range(&seed, 10, 200);
+        target.flops *= fixture_real(&seed, 0.05, 3);
+        target.bytes *= estimate_bandwidth_part(fixture_real(&seed, 0, 1));
+        if (estimate_scale(&row, arrays, 9, &kin, &target, 1.4, &model, &hash, &err))
+            abort();
+        printf("%016llx %.17g\n", (unsigned long long)hash,
+               hcp_model_block_ms(model, round % 2, 300, 700, NULL));
+        hcp_model_free(model);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -282,6 +326,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "decimal point is '%s'\n", localeconv()->decimal_point);
         return 77;
     }
+    print_estimates(7);
     for (int round = 0; round < 60; round++) {
         hcp_models *models;
 

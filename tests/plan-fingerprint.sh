@@ -22,7 +22,8 @@ for f in models bind api answer strategies round sort solve-search solve-exact r
     ring-late joint joint-ring joint-search joint-memory joint-answer \
     decode decode-solve merge moves documents documents-eval documents-search \
     documents-fill documents-exact documents-report documents-write documents-read \
-    rescale rebalance rebalance-speed rebalance-decide rebalance-text; do
+    rescale rebalance rebalance-speed rebalance-decide rebalance-text \
+    specs estimate estimate-scale; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"

@@ -46,6 +46,7 @@ grep -q '^gain by late KV: 1' "$tmp/out"
 grep -q '^decode: 0[.0-9]* ms a step, 0[.0-9]* of it to merge by doubling' "$tmp/out"
 grep -q '^messages of the merge: 2$' "$tmp/out"
 grep -q '^move: pays after ' "$tmp/out"
+grep -q '^a100 by nvidia-h200: [0-9.]* ms (.* to be measured by .hcp-profile run' "$tmp/out"
 grep -q '^rank [01] sends rank [01] [0-9]* tokens' "$tmp/out"
 "$bindir/hcp-plan" simulate --db "$tmp/h.db" --plan "$tmp/plan.json" >/dev/null
 if "$tmp/example" "$tmp/h.db" nvidia-l40s 2>"$tmp/err"; then

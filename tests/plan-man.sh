@@ -8,9 +8,9 @@ program=hcp-plan
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..5
-check_options fit predict split compare simulate transition
+check_options fit predict split compare simulate transition specs
 
-check_examples 23
+check_examples 26
 
 : >"$tmp/json"
 (
@@ -34,6 +34,9 @@ check_examples 23
     hcp-plan split --db h.db --ranks $r --mask causal --documents 8K,300,4000 \
         --memory 1G --weights 1=9M --max-tokens 8K --linear-us 0.1+2:0.5 --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
+    hcp-plan specs --json
+    hcp-plan predict --db h.db --ranks spec:a100 --q-len 512 --kv-len 512 --json
+    hcp-plan split --db h.db --ranks spec:a100,$r --seq-len 8K --json
     hcp-plan fit --db h.db --json
 ) >"$tmp/json" 2>"$tmp/complained"
 sed -n '/^\.Sh JSON/,/^\.Sh THE RING/p' "$page" | grep '^\.\(It \)\{0,1\}Cm' | tr ' ' '\n' |

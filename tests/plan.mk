@@ -13,7 +13,7 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
 	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
 	tests/test-plan-moves tests/test-plan-documents tests/test-plan-rebalance \
-	tests/test-plan-factor
+	tests/test-plan-factor tests/test-plan-specs
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -65,6 +65,10 @@ tests_test_plan_factor_SOURCES = tests/test-plan-factor.c $(DECODE_REFERENCE) \
 	$(PLAN_REFERENCE) $(PLAN_FIXTURE)
 tests_test_plan_factor_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_factor_LDADD = $(PLAN_LIBS)
+tests_test_plan_specs_SOURCES = tests/test-plan-specs.c tests/specs-reference.h \
+	tests/specs-reference.c $(PLAN_FIXTURE)
+tests_test_plan_specs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_specs_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
@@ -81,9 +85,9 @@ tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
 dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats
 TESTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats
 EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 
 BENCHES += tests/bench-plan
@@ -105,7 +109,8 @@ bench-chart: tests/bench-plan
 		gnuplot -e "data='latency.csv'; picture='latency.svg'" \
 			$(srcdir)/planner/latency.gp && echo latency.svg; fi
 .PHONY: bench bench-chart
-EXTRA_DIST += planner/latency.gp planner/latency.md planner/latency.csv planner/decode.md
+EXTRA_DIST += planner/latency.gp planner/latency.md planner/latency.csv planner/decode.md planner/specs.md \
+	planner/specs-error
 CLEANFILES += latency.csv latency.svg
 
 installcheck-local:
@@ -113,6 +118,7 @@ installcheck-local:
 	pkgconfigdir='$(DESTDIR)$(pkgconfigdir)' prefix='$(prefix)' CC='$(CC)' \
 	CFLAGS='$(CFLAGS)' page='$(srcdir)/man/libhcpplan.3' \
 	HCP_PROFILES='$(DESTDIR)$(pkgdatadir)/profiles' \
+	HCP_SPECS='$(DESTDIR)$(pkgdatadir)/specs.txt' \
 	$(SHELL) $(srcdir)/tests/plan-installed.sh
 	bindir='$(DESTDIR)$(bindir)' libdir='$(DESTDIR)$(libdir)' DESTDIR='$(DESTDIR)' \
 	pkgconfigdir='$(DESTDIR)$(pkgconfigdir)' prefix='$(prefix)' CC='$(CC)' \
