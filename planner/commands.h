@@ -12,5 +12,6 @@ int cmd_compare(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
 int cmd_transition(int argc, char **argv);
 int cmd_specs(int argc, char **argv);
+int cmd_disaggregate(int argc, char **argv);
 
 #endif

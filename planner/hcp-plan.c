@@ -13,6 +13,7 @@ int main(int argc, char **argv)
         {"simulate", cmd_simulate, "a split step by step round the ring"},
         {"transition", cmd_transition, "what to move between two plans, and if it pays"},
         {"specs", cmd_specs, "GPUs that ranks can be by their data sheet"},
+        {"disaggregate", cmd_disaggregate, "which ranks prefill, which decode, or both"},
         {NULL, NULL, NULL},
     };
 

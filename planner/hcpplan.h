@@ -160,6 +160,8 @@ typedef struct hcp_rank {
                           given, HCP_PLAN_MIN_SCALE .. HCP_PLAN_MAX_SCALE: of a rank that
                           has been seen to run slower (above 1) or faster than when it was
                           profiled. Default 0: 1 */
+    double decode_linear_us; /* linear work of a decode step of a layer, all sequences;
+                                hcp_disagg_advise() alone looks at it. Default 0 */
 } hcp_rank;
 
 /* May the planner choose the order of the ranks in the ring? */
@@ -1049,6 +1051,172 @@ HCP_API hcp_status hcp_models_load_specs(const char *path, const hcp_specs *spec
 /* What a rank's times are estimated from. out->size must be set. */
 HCP_API hcp_status hcp_ring_estimate(const hcp_ring *ring, size_t rank,
                                      hcp_rank_estimate *out);
+/* ---- prefill and decode on ranks of their own ----
+ *
+ * A batch of requests is prefilled by one group of ranks, its keys and values (KV) are
+ * sent to another, and that decodes: disaggregation. Or the same ranks do both in turn:
+ * colocation. Ranks that are alike (hcp_rank but for its size) are a class; of a class a
+ * group has any number. Every group has the plan that hcp_plan_split() gives it, in a
+ * ring of its own in the caller's order, with the fastest kernel that all of its ranks
+ * have: two groups can have two kernels.
+ *
+ * What times assume. TTFT (time to first token) is the prefill of the whole batch, all
+ * layers. KV is sent when that is done, or layer by layer beside it (stream); a rank
+ * sends one message at a time and receives one, as in hcp_plan_moves(). A decode step is
+ * that of the plan, all layers, and the largest decode_linear_us of its ranks, its keys
+ * those of the prompt. With `steps` of them:
+ *
+ *   latency = TTFT + transfer + steps * step           of a batch that comes alone
+ *   period  = max(TTFT, transfer, steps * step)        of a stream, disaggregated: the
+ *             groups and the links between them work side by side, on three batches
+ *   period  = latency                                  of a stream, colocated
+ *   TPOT    = (transfer + steps * step) / steps        time per output token
+ *
+ * Caps are those of hcp_rank. A rank that does both has its weights once, and at one time
+ * KV as one phase has it or the other. Prefill has KV of all sequences at its end. In a
+ * stream the ranks of both groups have that of two batches: one is sent, or received,
+ * while they work on the other. */
+
+/* Most ranks, and kinds of groups up to which all are looked at. */
+#define HCP_DISAGG_MAX_RANKS 256
+#define HCP_DISAGG_MAX_GROUPS 512
+
+/* What is to be short. */
+typedef enum hcp_disagg_objective {
+    HCP_DISAGG_THROUGHPUT = 0, /* the period of a steady stream of batches */
+    HCP_DISAGG_LATENCY = 1     /* one batch */
+} hcp_disagg_objective;
+
+typedef enum hcp_disagg_decision {
+    HCP_DISAGG_COLOCATE = 0, /* no two groups apart from each other do better */
+    HCP_DISAGG_SEPARATE = 1
+} hcp_disagg_decision;
+
+typedef struct hcp_disagg hcp_disagg; /* groups of ranks, both phases, bound to models */
+
+/* What is asked. */
+typedef struct hcp_disagg_question {
+    size_t size;
+    const hcp_question *prefill; /* seq_len (the prompt), mask, layout, link of the ring,
+                                    layers, ... without order, links, late_kv, joint, nodes
+                                    and strategy GIVEN */
+    const hcp_question *decode;  /* link and schedule of the merge, tile, strategy; its
+                                    seq_len and layers are those of prefill. NULL
+                                    (default): link, extrapolate and activation_bytes of
+                                    prefill, else defaults */
+    int64_t steps;               /* tokens to generate after the first one, 1 .. 2^40 */
+    hcp_disagg_objective objective;
+    double ttft_limit_ms; /* not to be exceeded; 0 (default): none */
+    double tpot_limit_ms;
+    double link_alpha_us; /* of KV transfers, as in hcp_question */
+    double link_gbps;     /* 0 (default): infinitely fast */
+    int32_t stream; /* 1: KV of a layer (of each run of prefill) is sent while the next is
+                       computed: k pieces of TTFT and transfer take p + (k - 1) max(p, x)
+                       + x, each with a start-up time. Default 0 */
+} hcp_disagg_question;
+
+/* The best of one kind. No size member, as hcp_move. */
+typedef struct hcp_disagg_option {
+    int32_t exists; /* 0: caps, limits, kernels or measured lengths leave none; no more */
+    int32_t stays;  /* 1: decode runs on the shares that prefill leaves, nothing is sent */
+    int32_t prefill_ranks, decode_ranks, both_ranks; /* with tokens in that phase, in both */
+    int64_t move_bytes;
+    double ttft_ms, move_ms; /* transfer, alone */
+    double exposed_ms;       /* of it after prefill */
+    double step_ms, tpot_ms, latency_ms, period_ms;
+    double interval_lo_ms, interval_hi_ms; /* of the objective, about 90 %, as in hcp_plan */
+    double bound_ms; /* of the objective: no other numbers of ranks of each class take less,
+                        groups having the plans they have. 0: not all were looked at */
+    double requests_per_s;                 /* batch / period_ms */
+} hcp_disagg_option;
+
+/* A rank's part. No size member. */
+typedef struct hcp_disagg_rank {
+    char device[64], limit[32];
+    int32_t class_of; /* number of its class, by first rank */
+    int32_t colocated, separate; /* tokens in 1: prefill, 2: decode, 3: both, 0: none, in the
+                                    best of each kind */
+    /* In the one that is advised: */
+    int32_t prefill_place, decode_place; /* index in the plan's ranks; -1: not in the group */
+    int64_t prefill_tokens, decode_tokens; /* of each sequence, whose KV it has */
+    int64_t max_bytes, weight_bytes;
+    int64_t memory_bytes; /* at most, of both phases and batches; 0: it has nothing */
+} hcp_disagg_rank;
+
+/* The answer. The caller provides arrays and two plans (hcp_disagg_advice_init()). */
+typedef struct hcp_disagg_advice {
+    size_t size;
+    hcp_disagg_rank *ranks;
+    size_t ranks_capacity;
+    hcp_plan *prefill; /* of one run of prefill, one layer, as hcp_plan_split() has it */
+    hcp_plan *decode;  /* both with arrays for all ranks; written also where the call
+                          fails after the decision */
+    hcp_move *moves;   /* from and to are ranks of the caller */
+    size_t moves_capacity;
+    hcp_segment *segments;
+    size_t segments_capacity; /* segments of the prefill plan and moves_capacity */
+
+    size_t n_ranks, n_moves, n_segments;
+    int32_t n_classes;
+    hcp_disagg_decision decision;
+    hcp_disagg_objective objective; /* as in the question, and the four after it */
+    int64_t steps;
+    double link_alpha_us, link_gbps;
+    int32_t stream;
+    int32_t batch, layers;
+    int32_t prefill_runs; /* one after the other: batch over the batch of prefill */
+    hcp_disagg_option colocated, separate;
+    double gain_over_colocated; /* of the best with ranks apart; NaN: one does not exist */
+    int32_t within_error;       /* 1: the intervals of both overlap */
+    /* Nearest speed of transfers, and number of steps, at which the answer is another one
+     * (or there is none); 0: none that low, infinite or 0: none that high. Looked for in
+     * doublings from what is asked. */
+    double turns_below_gbps, turns_above_gbps;
+    int64_t turns_below_steps, turns_above_steps;
+    int32_t exact;     /* 1: bound_ms of both is what they take (of many ranks the pairing
+                          of transfers need not be the fastest) */
+    int32_t n_groups;  /* kinds of groups looked at */
+    int32_t n_unknown; /* of these left out: lengths not measured in a phase */
+    hcp_source source; /* of the plans advised */
+} hcp_disagg_advice;
+
+/* "throughput" "latency"; "colocate" "disaggregate"; "?" for a number that is none. */
+HCP_API const char *hcp_disagg_objective_name(hcp_disagg_objective objective);
+HCP_API const char *hcp_disagg_decision_name(hcp_disagg_decision decision);
+
+/* Defaults as named in the struct. */
+HCP_API void hcp_disagg_question_init(hcp_disagg_question *question);
+/* Clears the answer, sets its size, arrays and plans, which have arrays of their own. */
+HCP_API void hcp_disagg_advice_init(hcp_disagg_advice *advice, hcp_disagg_rank *ranks,
+                                    size_t ranks_capacity, hcp_plan *prefill,
+                                    hcp_plan *decode, hcp_move *moves,
+                                    size_t moves_capacity, hcp_segment *segments,
+                                    size_t segments_capacity);
+
+/* Binds the groups of 2 to HCP_DISAGG_MAX_RANKS ranks to models, in both phases: shapes
+ * that differ in batch and phase alone. Prefill takes its own batch at a time. Providers:
+ * as in hcp_ring_create(), of prefill and of decode. HCP_STATUS_NO_MODEL and
+ * HCP_STATUS_STALE: of a class that lacks a phase altogether, with the command that fills
+ * the gap; a group without a common kernel is left out. With more kinds of groups than
+ * HCP_DISAGG_MAX_GROUPS prefill takes the ranks that are best at it beside decode, decode
+ * those that are worst, and only some numbers of them are looked at. Free with
+ * hcp_disagg_free(), which accepts NULL; models must outlive it. */
+HCP_API hcp_status hcp_disagg_create(const hcp_models *models, const hcp_shape *prefill,
+                                     const hcp_shape *decode, const hcp_rank *ranks,
+                                     size_t n, const char *prefill_provider,
+                                     const char *decode_provider, char *text,
+                                     size_t text_size, hcp_disagg **out);
+HCP_API void hcp_disagg_free(hcp_disagg *disagg);
+/* Bytes of workspace that the next one needs, of any alignment. */
+HCP_API size_t hcp_disagg_workspace_bytes(const hcp_disagg *disagg);
+
+/* Advises. Allocates nothing, takes no lock. HCP_STATUS_INFEASIBLE: caps hold nowhere, or
+ * limits are not kept anywhere: the text has the least TTFT and TPOT there are.
+ * HCP_STATUS_OUTSIDE: all that there is needs lengths that are not measured. */
+HCP_API hcp_status hcp_disagg_advise(const hcp_disagg *disagg,
+                                     const hcp_disagg_question *question, void *workspace,
+                                     size_t workspace_bytes, char *text, size_t text_size,
+                                     hcp_disagg_advice *advice);
 
 #ifdef __cplusplus
 }

@@ -217,23 +217,44 @@ void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *
     }
 }
 
+/* HCP_NO_ANSWER: so many tokens on a rank are outside what was measured. */
+static int check_rank(const layer_measured *m, size_t r, int64_t tokens,
+                      struct hcp_linear_answer *answer, struct hcp_err *err)
+{
+    const hcp_rank *rank = &m->ranks[r];
+
+    hcp_linear_ms(m->curve[r], tokens, answer);
+    if (m->extrapolate || answer->source != HCP_LINEAR_EXTRAPOLATED)
+        return HCP_OK;
+    return hcp_fail(
+        err, HCP_NO_ANSWER,
+        "linear work of %lld tokens on '%s%s%s' (rank %zu) is outside what was "
+        "measured; run 'hcp-profile run --db %s --linear %s --limits %s --tokens "
+        "%lld' on that machine, or allow extrapolation (--extrapolate)",
+        (long long)tokens, rank->device, *rank->limit ? "@" : "", rank->limit, r, m->db,
+        m->shape_option, *rank->limit ? rank->limit : "none", (long long)tokens);
+}
+
 int layer_measured_check(const layer_measured *m, const int64_t *tokens,
                          struct hcp_err *err)
 {
-    for (size_t r = 0; r < m->n && !m->extrapolate; r++) {
-        const hcp_rank *rank = &m->ranks[r];
-        struct hcp_linear_answer answer;
+    struct hcp_linear_answer answer;
 
-        hcp_linear_ms(m->curve[r], tokens[r] * m->batch, &answer);
-        if (answer.source == HCP_LINEAR_EXTRAPOLATED)
-            return hcp_fail(
-                err, HCP_NO_ANSWER,
-                "linear work of %lld tokens on '%s%s%s' (rank %zu) is outside what was "
-                "measured; run 'hcp-profile run --db %s --linear %s --limits %s --tokens "
-                "%lld' on that machine, or allow extrapolation (--extrapolate)",
-                (long long)(tokens[r] * m->batch), rank->device, *rank->limit ? "@" : "",
-                rank->limit, r, m->db, m->shape_option,
-                *rank->limit ? rank->limit : "none", (long long)(tokens[r] * m->batch));
+    for (size_t r = 0; r < m->n; r++)
+        if (check_rank(m, r, tokens[r] * m->batch, &answer, err))
+            return err->code;
+    return HCP_OK;
+}
+
+int layer_measured_decode(const layer_measured *m, int64_t tokens, hcp_rank *ranks,
+                          struct hcp_err *err)
+{
+    struct hcp_linear_answer answer;
+
+    for (size_t r = 0; r < m->n; r++) {
+        if (check_rank(m, r, tokens, &answer, err))
+            return err->code;
+        ranks[r].decode_linear_us = 1e3 * answer.ms;
     }
     return HCP_OK;
 }

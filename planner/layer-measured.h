@@ -34,5 +34,9 @@ void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *
 /* HCP_NO_ANSWER: a rank's tokens are outside what was measured. */
 int layer_measured_check(const layer_measured *m, const int64_t *tokens,
                          struct hcp_err *err);
+/* All of a layer's linear work in a decode step of so many tokens, into decode_linear_us;
+ * HCP_NO_ANSWER as above. */
+int layer_measured_decode(const layer_measured *m, int64_t tokens, hcp_rank *ranks,
+                          struct hcp_err *err);
 
 #endif

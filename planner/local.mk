@@ -17,7 +17,9 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/documents-write.c planner/documents-read.c planner/rescale.c \
 	planner/rebalance.h planner/rebalance.c planner/rebalance-speed.c \
 	planner/rebalance-decide.c planner/rebalance-text.c \
-	planner/specs.h planner/specs.c planner/estimate.c planner/estimate-scale.c
+	planner/specs.h planner/specs.c planner/estimate.c planner/estimate-scale.c \
+	planner/moves.h planner/disagg.h planner/disagg.c planner/disagg-groups.c \
+	planner/disagg-search.c planner/disagg-answer.c planner/disagg-advise.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
 # inside link it.
@@ -46,7 +48,8 @@ planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit
 	planner/text-decode.c \
 	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c planner/plan-file.c planner/cmd-transition.c \
 	planner/documents-session.c planner/documents-list.c planner/documents-text.c \
-	planner/specs-session.c planner/cmd-specs.c
+	planner/specs-session.c planner/cmd-specs.c \
+	planner/cmd-disaggregate.c planner/disagg-text.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
 planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpdecode.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \
 	$(GSL_LIBS) $(LIBM)

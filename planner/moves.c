@@ -13,15 +13,9 @@
 #include <math.h>
 #include <string.h>
 #include "planner/decode.h"
+#include "planner/moves.h"
 
 enum { FEW = 8, MOST_NODES = 50000 };
-
-struct pairing {
-    const hcp_move_question *q;
-    double byte_ms, token_bytes; /* of the link for all; of all layers and sequences */
-    int64_t *give, *take;        /* [n] left to be given and taken */
-    size_t n;
-};
 
 struct pair {
     int32_t from, to;
@@ -199,7 +193,31 @@ static int pair_few(const struct pairing *p, hcp_move *move, size_t *n_moves, do
     return s.nodes <= MOST_NODES;
 }
 
-static int64_t bytes_of(const struct pairing *p, int64_t tokens)
+double moves_in_order(const struct pairing *p, hcp_move *move, double *sums,
+                      size_t *n_moves)
+{
+    *n_moves = pair_in_order(p, move, p->n);
+    return pairing_ms(p, move, *n_moves, sums);
+}
+
+double moves_pair(const struct pairing *p, hcp_move *move, double *sums, size_t *n_moves,
+                  int *exact)
+{
+    int changing = 0, givers = 0;
+    double ms;
+
+    for (size_t r = 0; r < p->n; r++) {
+        givers += p->give[r] > 0;
+        changing += p->give[r] > 0 || p->take[r] > 0;
+    }
+    ms = moves_in_order(p, move, sums, n_moves);
+    *exact = givers < 2 || changing - givers < 2;
+    if (changing <= FEW && !*exact)
+        *exact = pair_few(p, move, n_moves, &ms) && p->q->n_links == 0;
+    return ms;
+}
+
+int64_t moves_bytes(const struct pairing *p, int64_t tokens)
 {
     double bytes = (double)tokens * p->token_bytes;
 
@@ -447,50 +465,44 @@ static hcp_status pair_up(struct pairing *p, struct scratch *s, char *text, size
                           hcp_moves *out)
 {
     size_t n = pair_in_order(p, out->moves, out->moves ? out->moves_capacity : 0);
-    int changing = 0, givers = 0;
+    int changing = 0;
 
-    for (size_t r = 0; r < p->n; r++) {
-        givers += p->give[r] > 0;
+    for (size_t r = 0; r < p->n; r++)
         changing += p->give[r] > 0 || p->take[r] > 0;
-    }
     /* As many as there can be: a search may need one more than it had in order. */
     if (n > 0 && (!out->moves || out->moves_capacity + 1 < (size_t)changing))
         return plan_fail(text, size, HCP_STATUS_SPACE, "array of %zu moves, %d needed",
                          out->moves_capacity, changing - 1);
-    out->n_moves = n;
-    out->move_ms = pairing_ms(p, out->moves, n, s->probe);
-    out->exact = givers < 2 || changing - givers < 2;
-    if (changing <= FEW && !out->exact)
-        out->exact =
-            pair_few(p, out->moves, &out->n_moves, &out->move_ms) && p->q->n_links == 0;
+    out->n_moves = 0;
+    out->move_ms = 0;
+    out->exact = 1;
+    if (n > 0)
+        out->move_ms =
+            moves_pair(p, out->moves, s->probe, &out->n_moves, &out->exact);
     return HCP_STATUS_OK;
 }
 
-/* Which tokens each move takes; given: [n] by rank of the ring. */
-static hcp_status name_tokens(const struct pairing *p, const hcp_plan *from,
-                              const int32_t *place, int64_t *given, char *text,
-                              size_t size, hcp_moves *out)
+int moves_name_tokens(const struct pairing *p, const hcp_plan *from, const int32_t *place,
+                      int64_t *given, hcp_move *move, size_t n_moves,
+                      hcp_segment *segments, size_t segments_capacity, size_t *n_segments)
 {
+    *n_segments = 0;
     memset(given, 0, p->n * sizeof *given);
-    for (size_t i = 0; i < out->n_moves; i++) {
-        hcp_move *move = &out->moves[i];
-        size_t r = (size_t)move->from;
-        int64_t n = take_last(from, &from->ranks[place_of(from, place, r)], given[r],
-                              move->tokens, out->segments + out->n_segments,
-                              out->segments_capacity - out->n_segments);
+    for (size_t i = 0; i < n_moves; i++, move++) {
+        size_t r = (size_t)move->from, at = place ? (size_t)place[r] : r;
+        int64_t n = take_last(from, &from->ranks[at], given[r], move->tokens,
+                              segments + *n_segments, segments_capacity - *n_segments);
 
         if (n < 0)
-            return plan_fail(text, size, HCP_STATUS_SPACE,
-                             "array of %zu segments, up to %zu needed",
-                             out->segments_capacity, from->n_segments + out->n_moves);
+            return -1;
         given[r] += move->tokens;
-        move->bytes = bytes_of(p, move->tokens);
+        move->bytes = moves_bytes(p, move->tokens);
         move->ms = pair_ms(p, move->from, move->to, move->tokens);
-        move->first_segment = (int64_t)out->n_segments;
+        move->first_segment = (int64_t)*n_segments;
         move->n_segments = n;
-        out->n_segments += (size_t)n;
+        *n_segments += (size_t)n;
     }
-    return HCP_STATUS_OK;
+    return 0;
 }
 
 hcp_status hcp_plan_moves(const hcp_ring *ring, const hcp_plan *from, const hcp_plan *to,
@@ -541,7 +553,7 @@ hcp_status hcp_plan_moves(const hcp_ring *ring, const hcp_plan *from, const hcp_
         p.take[r] = new[r] > old[r] ? new[r] - old[r] : 0;
         out.tokens += p.give[r];
     }
-    out.bytes = bytes_of(&p, out.tokens);
+    out.bytes = moves_bytes(&p, out.tokens);
     status = step_times(ring, to, question, &s, old, new, text, text_size, &out);
     if (!status)
         status = pair_up(&p, &s, text, text_size, &out);
@@ -550,8 +562,12 @@ hcp_status hcp_plan_moves(const hcp_ring *ring, const hcp_plan *from, const hcp_
     decide(&out);
     if (out.decision == HCP_MOVE_STAY)
         out.n_moves = 0;
-    status = name_tokens(&p, from, s.place, s.tokens[TOK_KEPT], text, text_size, &out);
-    if (status == HCP_STATUS_OK)
-        *moves = out;
-    return status;
+    if (moves_name_tokens(&p, from, from->order || from->has_links ? s.place : NULL,
+                          s.tokens[TOK_KEPT], out.moves, out.n_moves, out.segments,
+                          out.segments_capacity, &out.n_segments))
+        return plan_fail(text, text_size, HCP_STATUS_SPACE,
+                         "array of %zu segments, up to %zu needed", out.segments_capacity,
+                         from->n_segments + out.n_moves);
+    *moves = out;
+    return HCP_STATUS_OK;
 }

@@ -88,6 +88,20 @@ const char *hcp_uneven_name(hcp_uneven uneven)
     return name_of(names, COUNT(names), (int)uneven);
 }
 
+const char *hcp_disagg_objective_name(hcp_disagg_objective objective)
+{
+    static const char *const names[] = {"throughput", "latency"};
+
+    return name_of(names, COUNT(names), (int)objective);
+}
+
+const char *hcp_disagg_decision_name(hcp_disagg_decision decision)
+{
+    static const char *const names[] = {"colocate", "disaggregate"};
+
+    return name_of(names, COUNT(names), (int)decision);
+}
+
 const char *hcp_source_name(hcp_source source)
 {
     return name_of(sources, COUNT(sources), (int)source);

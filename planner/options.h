@@ -80,6 +80,8 @@ int plan_set_linear(hcp_rank *rank, const char *value, struct hcp_err *err);
 enum { MEMORY_OF_SPEC = -1 };
 int plan_set_memory(hcp_rank *rank, const char *value, struct hcp_err *err);
 int plan_set_weights(hcp_rank *rank, const char *value, struct hcp_err *err);
+/* --decode-linear-us: a number. */
+int plan_set_decode_linear(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* --time-scale: a factor on times. */
 int plan_set_time_scale(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* Such a number of bytes in 0 .. most. */
@@ -133,6 +135,12 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
 void session_close(struct session *s);
+/* What 'hcp-plan disaggregate' opens: models, and with --model or --hidden a layer's times,
+ * into the session, ranks into a new array, the shape of prefill of this batch, --link of
+ * rings into args->question and of decode. */
+int session_open_ranks(struct plan_args *args, int32_t prefill_batch, hcp_shape *shape,
+                       hcp_rank **ranks, size_t *n, double *decode_alpha_us,
+                       double *decode_gbps, struct session *s, struct hcp_err *err);
 
 /* specs-session.c: whether a device is "spec:NAME"; the table of data sheets, from the file
  * given, $HCP_SPECS or where it is installed. */
@@ -163,6 +171,11 @@ int documents_split(struct plan_args *args);
 int documents_list(const char *text, int64_t **lengths, size_t *n, struct hcp_err *err);
 /* documents-text.c: table by rank and a summary; non-zero if printing failed. */
 int documents_print(const hcp_documents_plan *plan, FILE *out);
+
+/* disagg-text.c: an answer as text, with its notes, and as JSON; non-zero if printing
+ * failed. */
+int disagg_print(const hcp_disagg_advice *advice, int no_linear, FILE *out);
+int disagg_print_json(const hcp_disagg_advice *advice, FILE *out);
 
 /* The plan as JSON, malloc'ed; NULL without memory. */
 char *plan_json(const hcp_plan *plan);

@@ -162,3 +162,12 @@ int plan_set_time_scale(hcp_rank *rank, const char *value, struct hcp_err *err)
     rank->time_scale = rc == HCP_OK ? v : 1;
     return rc;
 }
+
+int plan_set_decode_linear(hcp_rank *rank, const char *value, struct hcp_err *err)
+{
+    int rc = hcp_parse_double(value, &rank->decode_linear_us, err);
+
+    if (rc == HCP_OK && !(rank->decode_linear_us >= 0 && rank->decode_linear_us <= 1e9))
+        return hcp_fail(err, HCP_USAGE, "'%s' is not in 0..1e9", value);
+    return rc;
+}

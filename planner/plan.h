@@ -22,6 +22,7 @@
  *   documents*.c  several documents in one step (documents.h)
  *   rebalance*.c  another plan while one runs (rebalance.h)
  *   specs.c, estimate*.c    GPUs that nobody has profiled (specs.h)
+ *   disagg*.c     prefill and decode on groups of ranks (disagg.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.

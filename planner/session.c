@@ -609,3 +609,60 @@ void session_close(struct session *s)
     hcp_specs_free(s->specs);
     memset(s, 0, sizeof *s);
 }
+
+int session_open_ranks(struct plan_args *args, int32_t prefill_batch, hcp_shape *shape,
+                       hcp_rank **ranks, size_t *n, double *decode_alpha_us,
+                       double *decode_gbps, struct session *s, struct hcp_err *err)
+{
+    const struct hcp_shape_args *from = &args->shape;
+    hcp_question *q = &args->question;
+    struct hcp_layer layer;
+    const char *db;
+    hcp_shape decode;
+    int rc;
+
+    if (args->layer_given && open_layer(args, &layer, err))
+        return err->code;
+    hcp_shape_init(shape);
+    memcpy(shape->dtype, from->dtype, sizeof shape->dtype);
+    shape->batch = prefill_batch;
+    shape->heads = from->heads;
+    shape->kv_heads = from->kv_heads;
+    shape->head_dim = from->head_dim;
+    decode = *shape;
+    decode.batch = from->batch;
+    memcpy(decode.phase, "decode", sizeof "decode");
+    q->seq_len = from->seq_len;
+    q->causal = strcmp(from->mask, "causal") == 0;
+    q->layout = HCP_LAYOUT_AUTO;
+    if (from->layout[0])
+        hcp_layout_from_name(from->layout, &q->layout);
+    rc = read_ranks(args, ranks, n, err);
+    if (rc)
+        return rc;
+    if (args->layer_given)
+        layer_memory(args, &layer, *ranks, *n);
+    db = hcp_cli_db(args->db, err);
+    if (!db)
+        return err->code;
+    rc = session_specs(args, *ranks, *n, s, err);
+    if (rc == HCP_OK)
+        rc = err->code = plan_exit_code(hcp_models_load_specs(
+            db, s->specs, err->text, sizeof err->text, &s->models));
+    if (rc == HCP_OK && args->layer_given)
+        rc = load_layer(args, &layer, shape, *ranks, *n, s, err);
+    if (rc == HCP_OK && args->layer_given)
+        rc = layer_measured_decode(s->layer, from->batch, *ranks, err);
+    if (rc == HCP_OK && args->link)
+        rc = measured_link(args, NULL, shape, *ranks, *n, q->seq_len, q->sub_blocks, 0,
+                           &(struct link_into_plan){&q->link_alpha_us, &q->link_gbps,
+                                                    NULL, NULL},
+                           err);
+    *decode_alpha_us = q->link_alpha_us;
+    *decode_gbps = q->link_gbps;
+    if (rc == HCP_OK && args->link)
+        rc = measured_link(
+            args, NULL, &decode, *ranks, *n, q->seq_len, 1, 0,
+            &(struct link_into_plan){decode_alpha_us, decode_gbps, NULL, NULL}, err);
+    return rc;
+}

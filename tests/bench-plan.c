@@ -5,7 +5,8 @@
  * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
  * that queries and KV are split apart), p50 and p99 in us, allocations, and what else
  * there is: a layer's linear work, caps in bytes far from or in the way, nodes and rings
- * of rings, decode; then several documents in one step. Times are the processor's for
+ * of rings, decode; then several documents in one step, and which ranks prefill and which
+ * decode. Times are the processor's for
  * this thread: a decision waits for nothing, and others on the machine do not count; nor
  * does reading the clock, the least of 1000 times. With --chart: latency and memory
  * against the number of ranks, as planner/latency.md and latency.gp have it.
@@ -353,6 +354,99 @@ static void run_rebalance(const hcp_models *models, size_t n)
     free(which);
 }
 
+/* Which ranks of so many classes prefill and which decode; another length every call. */
+static void run_disagg(size_t n, int classes)
+{
+    enum { CALLS = 20, MOST = 3 };
+    static const char *const limits[] = {"mps:1", "mps:2", "mps:3"};
+    struct fixture prefill[MOST];
+    struct decode_kind decode[MOST];
+    hcp_rank *ranks = calloc(n, sizeof *ranks);
+    size_t room = 9 * n, bytes;
+    hcp_shape shape[2];
+    hcp_plan plan[2];
+    hcp_question q;
+    hcp_disagg_question ask;
+    hcp_disagg_advice out;
+    hcp_disagg *disagg;
+    hcp_models *models;
+    double us[CALLS], start = now_us(), bound;
+    long before, counted = 0;
+    void *workspace;
+    char text[512];
+
+    for (int k = 0; k < MOST; k++) {
+        prefill[k] = kinds[k % 2];
+        prefill[k].device = "nvidia-h200";
+        prefill[k].limit = limits[k];
+        prefill[k].a *= k + 1;
+        decode[k] = (struct decode_kind){0.007, 1e-5 * (1 + 0.3 * k), 0, 0.02, 1, 64};
+    }
+    for (int i = 0; i < 2; i++) {
+        hcp_shape_init(&shape[i]);
+        hcp_plan_init(&plan[i], calloc(n, sizeof *plan[i].ranks), n,
+                      calloc(8 * n, sizeof *plan[i].segments), 8 * n);
+    }
+    shape[1].batch = 8;
+    models = both_models(prefill, decode, MOST, &shape[1]);
+    for (size_t r = 0; r < n; r++) {
+        hcp_rank_init(&ranks[r]);
+        strcpy(ranks[r].device, "nvidia-h200");
+        strcpy(ranks[r].limit, limits[r * (size_t)classes / n]);
+    }
+    hcp_question_init(&q);
+    q.causal = 1;
+    q.layout = HCP_LAYOUT_ZIGZAG;
+    q.link_gbps = 200;
+    q.layers = 32;
+    q.extrapolate = 1;
+    hcp_disagg_question_init(&ask);
+    ask.prefill = &q;
+    ask.steps = 500;
+    ask.link_gbps = 50;
+    ask.link_alpha_us = 10;
+    hcp_disagg_advice_init(&out, calloc(n, sizeof *out.ranks), n, &plan[0], &plan[1],
+                           calloc(n, sizeof *out.moves), n,
+                           calloc(room, sizeof *out.segments), room);
+    start = now_us();
+    if (hcp_disagg_create(models, &shape[0], &shape[1], ranks, n, NULL, NULL, text,
+                          sizeof text, &disagg)) {
+        fprintf(stderr, "bench-plan: %s\n", text);
+        exit(1);
+    }
+    bound = now_us() - start;
+    bytes = hcp_disagg_workspace_bytes(disagg);
+    workspace = malloc(bytes);
+    for (int i = 0; i < CALLS; i++) {
+        q.seq_len = 65536 + 128 * i;
+        before = allocations;
+        start = now_us();
+        if (hcp_disagg_advise(disagg, &ask, workspace, bytes, text, sizeof text, &out)) {
+            fprintf(stderr, "bench-plan: %s\n", text);
+            exit(1);
+        }
+        us[i] = now_us() - start;
+        counted += allocations - before;
+    }
+    qsort(us, CALLS, sizeof *us, by_value);
+    printf("%5zu ranks  %d classes, %d groups to %s%s, bound in %.0f us  p50 %10.1f us  "
+           "%ld allocations\n",
+           n, classes, (int)out.n_groups, hcp_disagg_decision_name(out.decision),
+           out.exact ? " (exact)" : "", bound, us[CALLS / 2], counted);
+    fflush(stdout);
+    free(workspace);
+    for (int i = 0; i < 2; i++) {
+        free(plan[i].ranks);
+        free(plan[i].segments);
+    }
+    free(out.ranks);
+    free(out.moves);
+    free(out.segments);
+    free(ranks);
+    hcp_disagg_free(disagg);
+    hcp_models_free(models);
+}
+
 static void chart(const hcp_models *models)
 {
     puts("ranks,zigzag_us,full_us,auto_us,pieces_us,rings_us,workspace_bytes,plan_bytes,"
@@ -432,5 +526,11 @@ int main(int argc, char **argv)
     also = DECODE;
     run(models, 0, HCP_LAYOUT_CONTIGUOUS, HCP_STRATEGY_BEST, 1, HCP_ORDER_GIVEN, 0, 4);
     hcp_models_free(models);
+    run_disagg(2, 2);
+    run_disagg(8, 2);
+    run_disagg(16, 2);
+    run_disagg(21, 3);
+    run_disagg(64, 3);
+    run_disagg(256, 3);
     return 0;
 }

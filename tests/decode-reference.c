@@ -70,6 +70,21 @@ hcp_models *decode_models(const struct decode_kind *kinds, size_t n,
     return models;
 }
 
+hcp_models *both_models(const struct fixture *prefill, const struct decode_kind *decode,
+                        size_t n, const hcp_shape *shape)
+{
+    hcp_models *a = fixture_models(prefill, n), *b = decode_models(decode, n, shape);
+
+    a->stored = realloc(a->stored, (a->n_stored + b->n_stored) * sizeof *a->stored);
+    if (!a->stored)
+        die("out of memory");
+    memcpy(a->stored + a->n_stored, b->stored, b->n_stored * sizeof *b->stored);
+    a->n_stored += b->n_stored;
+    b->n_stored = 0;
+    hcp_models_free(b);
+    return a;
+}
+
 hcp_ring *decode_ring(const hcp_models *models, const hcp_shape *shape,
                       const int64_t *max_tokens, const int64_t *max_bytes,
                       const int64_t *weight_bytes, size_t n)

@@ -22,6 +22,9 @@ struct decode_kind {
  * (batch, heads, KV heads 8 or heads, head dim 128); lut from 64 to 64K tokens. */
 hcp_models *decode_models(const struct decode_kind *kinds, size_t n,
                           const hcp_shape *shape);
+/* These and models of prefill, of ranks with such names, together. */
+hcp_models *both_models(const struct fixture *prefill, const struct decode_kind *decode,
+                        size_t n, const hcp_shape *shape);
 /* A ring of one rank a kind, with caps (NULL: none). */
 hcp_ring *decode_ring(const hcp_models *models, const hcp_shape *shape,
                       const int64_t *max_tokens, const int64_t *max_bytes,

@@ -315,6 +315,100 @@ static void print_estimates(uint64_t seed)
     }
 }
 
+/* Groups of ranks for both phases; the plans of the answer, and its times bit by bit. */
+static int ask_disagg(uint64_t *seed)
+{
+    size_t n = (size_t)fixture_range(seed, 2, 9), bytes;
+    struct fixture prefill[3];
+    struct decode_kind decode[3];
+    static const char *const limits[] = {"mps:1", "mps:2", "mps:3"};
+    hcp_rank ranks[9];
+    hcp_disagg_rank out_ranks[9];
+    hcp_move moves[9];
+    hcp_segment segments[256];
+    hcp_shape shape[2];
+    hcp_question q;
+    hcp_disagg_question ask;
+    hcp_disagg_advice out;
+    hcp_disagg *disagg = NULL;
+    hcp_models *models;
+    struct fixture_plan plan[2];
+    char text[512];
+    void *workspace;
+    int bad;
+
+    for (int k = 0; k < 3; k++) {
+        prefill[k] = (struct fixture){.device = "nvidia-h200", .limit = limits[k],
+                                      .a = fixture_real(seed, 1e-8, 1e-7), .f = 0.01,
+                                      .tile = 64, .lut = 1, .error = 0.02,
+                                      .bumps = fixture_random(seed) | 1};
+        decode[k] = (struct decode_kind){fixture_real(seed, 0, 0.02),
+                                         fixture_real(seed, 1e-6, 1e-5), 0.001, 0.02,
+                                         fixture_random(seed) | 1, 64};
+    }
+    for (int i = 0; i < 2; i++) {
+        hcp_shape_init(&shape[i]);
+        fixture_plan_init(&plan[i], n);
+    }
+    strcpy(shape[1].phase, "decode");
+    shape[1].batch = (int32_t)fixture_range(seed, 1, 8);
+    for (size_t r = 0; r < n; r++) {
+        hcp_rank_init(&ranks[r]);
+        strcpy(ranks[r].device, "nvidia-h200");
+        strcpy(ranks[r].limit, limits[fixture_range(seed, 0, 2)]);
+    }
+    hcp_question_init(&q);
+    q.seq_len = fixture_range(seed, 1000, 60000);
+    q.causal = 1;
+    q.layers = 4;
+    q.link_gbps = fixture_real(seed, 10, 100);
+    q.extrapolate = 1;
+    hcp_disagg_question_init(&ask);
+    ask.prefill = &q;
+    ask.steps = fixture_range(seed, 1, 500);
+    ask.stream = (int32_t)fixture_range(seed, 0, 1);
+    ask.link_alpha_us = fixture_real(seed, 0, 20);
+    ask.link_gbps = fixture_real(seed, 1, 100);
+    models = both_models(prefill, decode, 3, &shape[1]);
+    hcp_disagg_advice_init(&out, out_ranks, 9, &plan[0].plan, &plan[1].plan, moves, 9,
+                           segments, 256);
+    bad = hcp_disagg_create(models, &shape[0], &shape[1], ranks, n, NULL, NULL, text,
+                            sizeof text, &disagg) != HCP_STATUS_OK;
+    bytes = hcp_disagg_workspace_bytes(disagg);
+    workspace = malloc(bytes + 1);
+    bad = bad || !workspace ||
+          hcp_disagg_advise(disagg, &ask, workspace, bytes, text, sizeof text, &out);
+    for (int i = 0; i < 2 && !bad; i++) {
+        bad = hcp_plan_to_json(&plan[i].plan, json, sizeof json, NULL) != HCP_STATUS_OK;
+        printf("%016llx %s\n", (unsigned long long)plan[i].plan.fingerprint, json);
+    }
+    if (!bad) {
+        const double times[] = {out.colocated.period_ms, out.separate.period_ms,
+                                out.turns_below_gbps, out.turns_above_gbps};
+
+        printf("%s %lld %lld", hcp_disagg_decision_name(out.decision),
+               (long long)out.turns_below_steps, (long long)out.turns_above_steps);
+        for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+            uint64_t bits;
+
+            memcpy(&bits, &times[i], sizeof bits);
+            printf(" %016llx", (unsigned long long)bits);
+        }
+        for (size_t i = 0; i < out.n_moves; i++)
+            printf(" %d-%d:%lld", (int)moves[i].from, (int)moves[i].to,
+                   (long long)moves[i].tokens);
+        putchar('\n');
+    } else {
+        fprintf(stderr, "%s\n", text);
+    }
+    free(workspace);
+    hcp_disagg_free(disagg);
+    hcp_models_free(models);
+    fixture_plan_free(&plan[0]);
+    fixture_plan_free(&plan[1]);
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -399,5 +493,8 @@ int main(int argc, char **argv)
         if (rebalanced(&own))
             return 1;
     }
+    for (int i = 0; i < 40; i++)
+        if (ask_disagg(&seed))
+            return 1;
     return 0;
 }

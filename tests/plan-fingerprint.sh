@@ -23,7 +23,8 @@ for f in models bind api answer strategies round sort solve-search solve-exact r
     decode decode-solve merge moves documents documents-eval documents-search \
     documents-fill documents-exact documents-report documents-write documents-read \
     rescale rebalance rebalance-speed rebalance-decide rebalance-text \
-    specs estimate estimate-scale; do
+    specs estimate estimate-scale \
+    disagg disagg-groups disagg-search disagg-answer disagg-advise; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"

@@ -8,9 +8,9 @@ program=hcp-plan
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..5
-check_options fit predict split compare simulate transition specs
+check_options fit predict split compare simulate transition specs disaggregate
 
-check_examples 26
+check_examples 32
 
 : >"$tmp/json"
 (
@@ -31,6 +31,7 @@ check_examples 26
         --double-ring --json
     hcp-plan split --db h.db --ranks $r --seq-len 8K --phase decode --json
     hcp-plan transition --db h.db --from prefill.json --to decode.json --steps 2000 --json
+    hcp-plan disaggregate --db h.db --ranks $r --seq-len 8K --batch 8 --steps 500 --json
     hcp-plan split --db h.db --ranks $r --mask causal --documents 8K,300,4000 \
         --memory 1G --weights 1=9M --max-tokens 8K --linear-us 0.1+2:0.5 --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json

@@ -13,7 +13,8 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
 	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
 	tests/test-plan-moves tests/test-plan-documents tests/test-plan-rebalance \
-	tests/test-plan-factor tests/test-plan-specs
+	tests/test-plan-factor tests/test-plan-specs \
+	tests/test-plan-disagg
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -69,6 +70,11 @@ tests_test_plan_specs_SOURCES = tests/test-plan-specs.c tests/specs-reference.h 
 	tests/specs-reference.c $(PLAN_FIXTURE)
 tests_test_plan_specs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_specs_LDADD = $(PLAN_LIBS)
+DISAGG_REFERENCE = tests/disagg-reference.h tests/disagg-reference.c
+tests_test_plan_disagg_SOURCES = tests/test-plan-disagg.c $(DISAGG_REFERENCE) \
+	$(DECODE_REFERENCE) $(PLAN_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_disagg_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
+tests_test_plan_disagg_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
@@ -85,9 +91,9 @@ tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
 dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats
 TESTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats
 EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 
 BENCHES += tests/bench-plan

@@ -1,0 +1,854 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which ranks prefill and which decode: the best of all ways, decisions that turn where
+ * lines cross, transfers that can be followed, memory of both phases, and what is
+ * refused.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/decode-reference.h"
+#include "tests/disagg-reference.h"
+#include "tests/plan-reference.h"
+
+/* Allocations on the decision path are counted, but under a sanitizer, which has an
+ * allocator of its own. */
+static long allocations;
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t size);
+void *malloc(size_t size)
+{
+    allocations++;
+    return __libc_malloc(size);
+}
+void *calloc(size_t n, size_t size)
+{
+    allocations++;
+    return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t size)
+{
+    allocations++;
+    return __libc_realloc(p, size);
+}
+#endif
+
+static char text[900];
+
+enum { MOST = 24, KINDS = 3 };
+
+/* Ranks of up to three kinds, both phases, and everything that an answer needs. */
+struct advising {
+    size_t n;
+    hcp_models *models;
+    hcp_shape shape[2];
+    hcp_rank ranks[MOST];
+    hcp_question prefill, decode;
+    hcp_disagg_question q;
+    hcp_disagg *disagg;
+    void *workspace;
+    size_t workspace_bytes;
+    struct fixture_plan plan[2];
+    hcp_disagg_rank out_ranks[MOST];
+    hcp_move moves[MOST];
+    hcp_segment segments[600];
+    hcp_disagg_advice out;
+};
+
+static const char *const limits[] = {"mps:1", "mps:2", "mps:3"};
+
+static void make(struct advising *a, const struct fixture *prefill,
+                 const struct decode_kind *decode, int32_t batch, size_t n,
+                 const int *kind_of)
+{
+    memset(a, 0, sizeof *a);
+    a->n = n;
+    for (int i = 0; i < 2; i++) {
+        hcp_shape_init(&a->shape[i]);
+        fixture_plan_init(&a->plan[i], n);
+    }
+    strcpy(a->shape[1].phase, "decode");
+    a->shape[1].batch = batch;
+    a->models = both_models(prefill, decode, KINDS, &a->shape[1]);
+    for (size_t r = 0; r < n; r++) {
+        hcp_rank_init(&a->ranks[r]);
+        strcpy(a->ranks[r].device, "nvidia-h200");
+        strcpy(a->ranks[r].limit, limits[kind_of[r]]);
+    }
+    hcp_question_init(&a->prefill);
+    hcp_question_init(&a->decode);
+    a->prefill.layout = HCP_LAYOUT_CONTIGUOUS;
+    hcp_disagg_question_init(&a->q);
+    a->q.prefill = &a->prefill;
+    a->q.decode = &a->decode;
+}
+
+static hcp_status bind(struct advising *a)
+{
+    hcp_status status =
+        hcp_disagg_create(a->models, &a->shape[0], &a->shape[1], a->ranks, a->n, NULL,
+                          NULL, text, sizeof text, &a->disagg);
+
+    if (status)
+        return status;
+    a->workspace_bytes = hcp_disagg_workspace_bytes(a->disagg);
+    a->workspace = malloc(a->workspace_bytes);
+    hcp_disagg_advice_init(&a->out, a->out_ranks, MOST, &a->plan[0].plan,
+                           &a->plan[1].plan, a->moves, MOST, a->segments, 600);
+    return HCP_STATUS_OK;
+}
+
+static hcp_status ask(struct advising *a)
+{
+    long before = allocations;
+    hcp_status status = hcp_disagg_advise(a->disagg, &a->q, a->workspace,
+                                          a->workspace_bytes, text, sizeof text, &a->out);
+
+    assert_int_equal(allocations, before);
+    return status;
+}
+
+static void clear(struct advising *a)
+{
+    fixture_plan_free(&a->plan[0]);
+    fixture_plan_free(&a->plan[1]);
+    hcp_disagg_free(a->disagg);
+    hcp_models_free(a->models);
+    free(a->workspace);
+}
+
+/* Kinds whose prefill and decode are about as long at some number of steps, which differ
+ * in both. */
+static void random_kinds(uint64_t *seed, struct fixture *prefill,
+                         struct decode_kind *decode)
+{
+    for (int k = 0; k < KINDS; k++) {
+        double speed = fixture_real(seed, 0.1, 1);
+
+        prefill[k] = (struct fixture){.device = "nvidia-h200",
+                                      .limit = limits[k],
+                                      .a = 2e-7 / speed,
+                                      .b = fixture_real(seed, 0, 1e-4),
+                                      .f = fixture_real(seed, 0, 0.2),
+                                      .tile = fixture_range(seed, 0, 1) ? 64 : 128,
+                                      .lut = 1,
+                                      .bumps = fixture_range(seed, 0, 1),
+                                      .error = 0.02};
+        decode[k] =
+            (struct decode_kind){fixture_real(seed, 0, 0.02),
+                                 fixture_real(seed, 2e-6, 2e-5),
+                                 0,
+                                 0.02,
+                                 fixture_range(seed, 0, 1) ? fixture_random(seed) : 0,
+                                 fixture_range(seed, 0, 1) ? 64 : 128};
+    }
+}
+
+static void random_case(struct advising *a, uint64_t *seed, size_t most)
+{
+    struct fixture prefill[KINDS];
+    struct decode_kind decode[KINDS];
+    int kind_of[MOST];
+    size_t n = (size_t)fixture_range(seed, 2, (int64_t)most);
+    int32_t batch = (int32_t)fixture_range(seed, 1, 6);
+    int kinds = (int)fixture_range(seed, n > 4 ? 1 : 2, KINDS);
+
+    random_kinds(seed, prefill, decode);
+    for (size_t r = 0; r < n; r++)
+        kind_of[r] = (int)fixture_range(seed, 0, kinds - 1);
+    make(a, prefill, decode, batch, n, kind_of);
+    a->prefill.seq_len = fixture_range(seed, 300, 3000);
+    a->prefill.causal = fixture_range(seed, 0, 3) > 0;
+    a->prefill.layout = (hcp_layout)fixture_range(seed, 1, 2);
+    a->prefill.layers = (int32_t)fixture_range(seed, 1, 4);
+    a->prefill.activation_bytes = fixture_range(seed, 0, 1) ? 0 : 1000;
+    a->prefill.link_gbps = fixture_range(seed, 0, 2) ? fixture_real(seed, 1, 50) : 0;
+    a->decode.extrapolate = 1;
+    a->decode.seq_len = a->prefill.seq_len;
+    a->decode.layers = a->prefill.layers;
+    a->decode.activation_bytes = a->prefill.activation_bytes;
+    a->decode.link_alpha_us = fixture_range(seed, 0, 2) ? fixture_real(seed, 0, 5) : 0;
+    a->decode.link_gbps = fixture_range(seed, 0, 2) ? fixture_real(seed, 1, 50) : 0;
+    a->q.steps = fixture_range(seed, 1, 60);
+    a->q.objective = (hcp_disagg_objective)fixture_range(seed, 0, 1);
+    a->q.stream = fixture_range(seed, 0, 1);
+    a->q.link_alpha_us = fixture_range(seed, 0, 2) ? fixture_real(seed, 0, 20) : 0;
+    a->q.link_gbps = fixture_range(seed, 0, 3) ? fixture_real(seed, 0.2, 60) : 0;
+    if (fixture_range(seed, 0, 2) == 0)
+        for (size_t r = 0; r < n; r++)
+            a->ranks[r].decode_linear_us = 10.0 * (kind_of[r] + 1);
+    if (fixture_range(seed, 0, 2) == 0)
+        for (size_t r = 0; r < n; r++)
+            a->ranks[r].linear_after_us = 0.05 * (kind_of[r] + 1);
+}
+
+/* Caps around what an even share of one or of two batches takes, weights beside them. */
+static void random_caps(struct advising *a, uint64_t *seed)
+{
+    double all = 2.0 * a->shape[1].batch * 8 * 128 * 2 * a->prefill.layers *
+                 (double)a->prefill.seq_len;
+
+    for (size_t r = 0; r < a->n; r++) {
+        size_t like = 0;
+
+        while (strcmp(a->ranks[like].limit, a->ranks[r].limit) != 0)
+            like++;
+        if (like < r) {
+            a->ranks[r] = a->ranks[like];
+        } else if (fixture_range(seed, 0, 2)) {
+            a->ranks[r].weight_bytes = fixture_range(seed, 0, 50000000);
+            a->ranks[r].max_bytes =
+                a->ranks[r].weight_bytes +
+                (int64_t)(all / (double)a->n * fixture_real(seed, 0.3, 4.5));
+        } else if (fixture_range(seed, 0, 3) == 0) {
+            a->ranks[r].max_tokens = fixture_range(seed, 100, a->prefill.seq_len);
+        }
+    }
+}
+
+/* ---- what holds of every answer ---- */
+
+/* Which tokens are where at the end: those that the decode plan says. */
+static void follow(const struct advising *a)
+{
+    const hcp_plan *from = a->out.prefill;
+    int64_t s = from->seq_len, bytes = 0;
+    double sums[2][MOST] = {{0}}, most = 0;
+    int8_t *owner = malloc((size_t)s), *moved = calloc((size_t)s, 1);
+
+    assert_true(owner && moved);
+    memset(owner, -1, (size_t)s);
+    for (size_t r = 0; r < a->n; r++) {
+        const hcp_plan_rank *rank;
+
+        if (a->out_ranks[r].prefill_place < 0)
+            continue;
+        rank = &from->ranks[a->out_ranks[r].prefill_place];
+        assert_int_equal(rank->tokens, a->out_ranks[r].prefill_tokens);
+        assert_string_equal(rank->limit, a->ranks[r].limit);
+        for (int64_t k = 0; k < rank->n_segments; k++) {
+            hcp_segment run = from->segments[rank->first_segment + k];
+            memset(owner + run.offset, (int)r, (size_t)run.length);
+        }
+    }
+    for (size_t i = 0; i < a->out.n_moves; i++) {
+        const hcp_move *move = &a->out.moves[i];
+        int64_t sum = 0;
+
+        for (int64_t k = 0; k < move->n_segments; k++) {
+            hcp_segment run = a->out.segments[move->first_segment + k];
+
+            for (int64_t t = run.offset; t < run.offset + run.length; t++) {
+                assert_true(owner[t] == move->from && !moved[t]);
+                moved[t] = 1;
+                owner[t] = (int8_t)move->to;
+            }
+            sum += run.length;
+        }
+        assert_int_equal(sum, move->tokens);
+        assert_int_equal(move->bytes,
+                         sum * 2 * 8 * 128 * 2 * a->shape[1].batch * a->prefill.layers);
+        bytes += move->bytes;
+        sums[0][move->from] += move->ms;
+        sums[1][move->to] += move->ms;
+    }
+    for (size_t r = 0; r < a->n; r++) {
+        int64_t held = 0;
+
+        for (int64_t t = 0; t < s; t++)
+            held += owner[t] == (int8_t)r;
+        assert_int_equal(held, a->out_ranks[r].decode_tokens);
+        if (a->out_ranks[r].decode_tokens > 0)
+            assert_int_equal(a->out.decode->ranks[a->out_ranks[r].decode_place].tokens,
+                             held);
+        most = fmax(most, fmax(sums[0][r], sums[1][r]));
+    }
+    assert_int_equal(bytes,
+                     (a->out.decision ? a->out.separate : a->out.colocated).move_bytes);
+    assert_true(
+        fabs(most - (a->out.decision ? a->out.separate : a->out.colocated).move_ms) <=
+        1e-9 * most);
+    free(owner);
+    free(moved);
+}
+
+/* Bytes of both phases, all runs and batches, by other formulas than the planner's. */
+static void memory(const struct advising *a)
+{
+    int separate = a->out.decision == HCP_DISAGG_SEPARATE;
+    int copies = separate && a->q.objective == HCP_DISAGG_THROUGHPUT ? 2 : 1;
+    hcp_question q[2] = {a->prefill, a->decode};
+    int64_t tokens[MOST] = {0}, bytes[MOST];
+    hcp_rank group[MOST];
+    hcp_ring *ring;
+    size_t m = 0;
+    int32_t decoding = 0;
+
+    q[0].layers *= a->shape[1].batch * copies; /* prefill takes one at a time */
+    q[0].layout = a->out.prefill->layout;
+    q[1].layers *= copies;
+    for (size_t r = 0; r < a->n; r++) {
+        decoding += a->out_ranks[r].decode_tokens > 0;
+        if (a->out_ranks[r].prefill_place < 0)
+            continue;
+        group[m] = a->ranks[r];
+        tokens[m++] = a->out_ranks[r].prefill_tokens;
+    }
+    ring = fixture_ring_of(a->models, group, m);
+    reference_memory(ring, &q[0], tokens, bytes);
+    hcp_ring_free(ring);
+    for (size_t r = 0; r < a->n; r++) {
+        const hcp_disagg_rank *rank = &a->out_ranks[r];
+        int64_t need = rank->prefill_tokens > 0 ? bytes[rank->prefill_place] : 0, more;
+
+        if (rank->decode_tokens > 0) {
+            more = reference_decode_bytes(&a->shape[1], &q[1], a->out.decode->merge,
+                                          decoding, a->ranks[r].weight_bytes,
+                                          rank->decode_tokens);
+            need = more > need ? more : need;
+        }
+        assert_int_equal(rank->memory_bytes, need);
+        assert_true(a->ranks[r].max_bytes == 0 || need <= a->ranks[r].max_bytes);
+        assert_true(a->ranks[r].max_tokens == 0 ||
+                    (rank->prefill_tokens <= a->ranks[r].max_tokens &&
+                     rank->decode_tokens <= a->ranks[r].max_tokens));
+        if (separate)
+            assert_true(rank->prefill_tokens == 0 || rank->decode_tokens == 0);
+    }
+}
+
+static int equal(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+static double score_of(const struct advising *a, const hcp_disagg_option *o)
+{
+    if (!o->exists)
+        return -1;
+    return a->q.objective == HCP_DISAGG_LATENCY ? o->latency_ms : o->period_ms;
+}
+
+static void compare(struct advising *a, const struct disagg_ways *ways, int number)
+{
+    const hcp_disagg_option *option[2] = {&a->out.colocated, &a->out.separate};
+
+    for (int separate = 0; separate < 2; separate++) {
+        double latency = 0;
+        double best =
+            disagg_least(ways, separate, a->q.link_gbps, (double)a->q.steps, &latency);
+        double got = score_of(a, option[separate]);
+
+        if (best < 0 ? got >= 0
+                     : !equal(got, best) ||
+                           option[separate]->latency_ms > latency * (1 + 1e-9))
+            fail_msg("case %d: %s %.17g, of all ways %.17g", number,
+                     separate ? "separate" : "colocated", got, best);
+        if (best >= 0) {
+            const hcp_disagg_option *o = option[separate];
+
+            assert_true(equal(o->latency_ms, o->ttft_ms + o->exposed_ms +
+                                                 (double)a->q.steps * o->step_ms));
+            assert_true(o->exposed_ms <= o->move_ms * (1 + 1e-9));
+            assert_true(o->interval_lo_ms <= got * (1 + 1e-12) &&
+                        o->interval_hi_ms >= got * (1 - 1e-12));
+            assert_true(o->bound_ms == got);
+            assert_true(equal(o->requests_per_s, 1e3 * a->shape[1].batch / o->period_ms));
+        }
+    }
+    assert_int_equal(a->out.decision,
+                     disagg_better(ways, a->q.link_gbps, (double)a->q.steps));
+    if (option[0]->exists && option[1]->exists)
+        assert_true(equal(a->out.gain_over_colocated,
+                          score_of(a, option[0]) / score_of(a, option[1])));
+    else
+        assert_true(isnan(a->out.gain_over_colocated));
+}
+
+static void exhaustive(void **state)
+{
+    uint64_t seed = 91;
+    int cases = (int)(600 * fixture_scale()), decided[2] = {0}, none = 0, capped = 0,
+        moved = 0;
+
+    (void)state;
+    for (int i = 0; i < cases; i++) {
+        struct disagg_ways ways;
+        struct advising a;
+        hcp_status status;
+
+        random_case(&a, &seed, i % 12 ? 4 : 5);
+        if (i % 2)
+            random_caps(&a, &seed);
+        if (i % 5 == 0)
+            a.q.ttft_limit_ms = fixture_real(&seed, 0.5, 6);
+        if (i % 7 == 0)
+            a.q.tpot_limit_ms = fixture_real(&seed, 0.01, 0.3);
+        if (bind(&a))
+            fail_msg("case %d: %s", i, text);
+        status = ask(&a);
+        disagg_ways(a.models, &a.shape[0], &a.shape[1], a.ranks, a.n, &a.q, &ways);
+        if (disagg_better(&ways, a.q.link_gbps, (double)a.q.steps) < 0) {
+            assert_int_equal(status, HCP_STATUS_INFEASIBLE);
+            none++;
+        } else {
+            if (status)
+                fail_msg("case %d: %s", i, text);
+            compare(&a, &ways, i);
+            assert_int_equal(a.out.exact, 1);
+            follow(&a);
+            memory(&a);
+            decided[a.out.decision]++;
+            capped += i % 2;
+            moved += a.out.n_moves > 0;
+        }
+        disagg_ways_free(&ways);
+        clear(&a);
+    }
+    print_message(
+        "# %d colocate, %d disaggregate (%d capped, %d with transfers), %d have no "
+        "answer\n",
+        decided[0], decided[1], capped, moved, none);
+    if (fixture_scale() >= 0.5)
+        assert_true(decided[0] > 60 && decided[1] > 60 && none > 15 && capped > 60);
+}
+
+/* ---- where decisions turn ---- */
+
+/* The speed, or number of steps, next to `from` on one side at which the decision by
+ * lines is another one, by steps of 1 % up to a factor; 0: there is none. */
+static double next_turn(const struct disagg_ways *ways, double gbps, double steps,
+                        int speed, double factor, double most)
+{
+    int decision = disagg_better(ways, gbps, steps);
+
+    for (double f = factor; f < most && f > 1 / most; f *= factor)
+        if (disagg_better(ways, speed ? gbps * f : gbps, speed ? steps : steps * f) !=
+            decision)
+            return (speed ? gbps : steps) * f;
+    return 0;
+}
+
+static void check_turn(const struct disagg_ways *ways, double gbps, double steps,
+                       int speed, double factor, double got, int *turns, int *nearest)
+{
+    int decision = disagg_better(ways, gbps, steps);
+    double next = next_turn(ways, gbps, steps, speed, factor, 1e4), here;
+
+    if (!(got > 0 && isfinite(got))) {
+        /* None within 1e4, or a short one between two doublings. */
+        *nearest += next == 0;
+        *turns += 1;
+        return;
+    }
+    /* It is one: within 5 % (for steps, or a step) the decision is another one. */
+    here = speed ? 0.05 * got : fmax(0.05 * got, 1);
+    assert_int_not_equal(
+        disagg_better(ways, speed ? got * (factor > 1 ? 1.0001 : 0.9999) : gbps,
+                      speed ? steps : got),
+        decision);
+    assert_int_equal(disagg_better(ways,
+                                   speed ? got * (factor > 1 ? 0.9999 : 1.0001) : gbps,
+                                   speed ? steps : got + (factor > 1 ? -1 : 1)),
+                     decision);
+    *turns += 1;
+    *nearest += next > 0
+                    ? fabs(got - next) <= here
+                    : got > 9e3 * (speed ? gbps : steps) ||
+                          got < 1.2e-4 * (speed ? gbps : steps) || (!speed && got <= 1);
+}
+
+static void turning_points(void **state)
+{
+    uint64_t seed = 92;
+    int cases = (int)(300 * fixture_scale()), found = 0, turns = 0, nearest = 0;
+
+    (void)state;
+    for (int i = 0; i < cases; i++) {
+        struct disagg_ways ways;
+        struct advising a;
+
+        random_case(&a, &seed, 3);
+        a.q.link_gbps = fixture_real(&seed, 0.2, 60);
+        if (i % 3)
+            a.q.link_alpha_us = 0;
+        if (bind(&a) || ask(&a))
+            fail_msg("case %d: %s", i, text);
+        disagg_ways(a.models, &a.shape[0], &a.shape[1], a.ranks, a.n, &a.q, &ways);
+        compare(&a, &ways, i);
+        found += a.out.turns_below_gbps > 0 || isfinite(a.out.turns_above_gbps);
+        check_turn(&ways, a.q.link_gbps, (double)a.q.steps, 1, 1 / 1.01,
+                   a.out.turns_below_gbps, &turns, &nearest);
+        check_turn(&ways, a.q.link_gbps, (double)a.q.steps, 1, 1.01,
+                   a.out.turns_above_gbps, &turns, &nearest);
+        check_turn(&ways, a.q.link_gbps, (double)a.q.steps, 0, 1.01,
+                   (double)a.out.turns_above_steps, &turns, &nearest);
+        if (a.out.turns_below_steps > 0)
+            check_turn(&ways, a.q.link_gbps, (double)a.q.steps, 0, 1 / 1.01,
+                       (double)a.out.turns_below_steps, &turns, &nearest);
+        disagg_ways_free(&ways);
+        clear(&a);
+    }
+    print_message("# %d of %d cases turn with speed; %d of %d turns are the nearest\n",
+                  found, cases, nearest, turns);
+    if (fixture_scale() >= 0.5)
+        assert_true(found > 60);
+    assert_true(nearest >= turns * 0.97);
+}
+
+/* Two ranks, each good at one phase and bad at the other, whole sequences on one of them.
+ * Side by side a stream takes max(prefill, bytes / B, steps * step), one after the other
+ * more than that; on one rank alone a time T that no transfer is part of. So the decision
+ * turns at B = bytes / T, and of the latency at B = bytes / (T - prefill - steps * step)
+ * it does not: the same ranks in turn are colocated too. */
+static void analytic(void **state)
+{
+    uint64_t seed = 93;
+    int kind_of[2] = {0, 1};
+
+    (void)state;
+    for (int i = 0; i < 220; i++) {
+        double bad = fixture_real(&seed, 2, 30), a0 = fixture_real(&seed, 1e-7, 4e-7);
+        double d1 = fixture_real(&seed, 2e-6, 8e-6), prefill, step, bytes, alone, turn;
+        int64_t s = 64 * fixture_range(&seed, 20, 60), below, above;
+        struct fixture kinds[KINDS] = {{.limit = limits[0], .a = a0},
+                                       {.limit = limits[1], .a = bad * a0},
+                                       {.limit = limits[2], .a = 1}};
+        struct decode_kind decode[KINDS] = {{0, bad * d1, 0, 0.02, 0, 64},
+                                            {0, d1, 0, 0.02, 0, 64},
+                                            {0, 1, 0, 0.02, 0, 64}};
+        struct advising a;
+
+        for (int k = 0; k < KINDS; k++) {
+            kinds[k].device = "nvidia-h200";
+            kinds[k].tile = 64;
+            kinds[k].lut = 1;
+        }
+        make(&a, kinds, decode, 2, 2, kind_of);
+        a.prefill.seq_len = a.decode.seq_len = s;
+        a.prefill.tile = a.decode.tile = s; /* whole sequences on one rank */
+        a.prefill.layers = a.decode.layers = 3;
+        a.decode.extrapolate = 1;
+        prefill = a0 * (double)s * (double)s * 3 * 2;
+        step = d1 * (double)s * 3;
+        a.q.steps = 1 + (int64_t)(prefill / step * fixture_real(&seed, 2, 6));
+        bytes = 2.0 * 2 * 8 * 128 * 2 * 3 * (double)s;
+        alone = fmin(prefill + (double)a.q.steps * bad * step,
+                     bad * prefill + (double)a.q.steps * step);
+        turn = bytes / (alone * 1e6);
+        a.q.link_gbps = turn * (i % 2 ? fixture_real(&seed, 1.05, 8)
+                                      : fixture_real(&seed, 0.1, 0.95));
+        if (bind(&a) || ask(&a))
+            fail_msg("case %d: %s", i, text);
+        assert_int_equal(a.out.decision, a.q.link_gbps > turn);
+        assert_true(
+            fabs((i % 2 ? a.out.turns_below_gbps : a.out.turns_above_gbps) / turn - 1) <
+            0.05);
+        /* Steps: where steps * step is the longest it is shorter than any other way. So
+         * it turns where the transfer is as long as taking turns on one rank. */
+        below = a.out.turns_below_steps;
+        above = a.out.turns_above_steps;
+        if (i % 2) {
+            double move = bytes / (a.q.link_gbps * 1e6);
+            double least = fmax((move - prefill) / (bad * step), 0);
+            double other = fmax((move - bad * prefill) / step, 0);
+
+            least =
+                fmax(least, other); /* both ways on one rank take that long from here */
+            assert_true(fabs((double)below - least) <= 0.05 * least + 1);
+            assert_int_equal(above, 0);
+        } else {
+            assert_int_equal(below, 0);
+            assert_true(above > a.q.steps);
+        }
+        clear(&a);
+    }
+}
+
+/* ---- the interface ---- */
+
+static int asked_kinds(struct advising *a, const int *kind_of, size_t n)
+{
+    static const struct fixture prefill[KINDS] = {{.device = "nvidia-h200",
+                                                   .limit = "mps:1",
+                                                   .a = 1e-7,
+                                                   .f = 0.01,
+                                                   .tile = 64,
+                                                   .lut = 1},
+                                                  {.device = "nvidia-h200",
+                                                   .limit = "mps:2",
+                                                   .a = 9e-7,
+                                                   .f = 0.01,
+                                                   .tile = 64,
+                                                   .lut = 1},
+                                                  {.device = "nvidia-h200",
+                                                   .limit = "mps:3",
+                                                   .a = 2e-6,
+                                                   .f = 0.01,
+                                                   .tile = 64,
+                                                   .lut = 1}};
+    static const struct decode_kind decode[KINDS] = {{0.01, 8e-6, 0, 0.02, 0, 64},
+                                                     {0.01, 1e-5, 0, 0.02, 0, 64},
+                                                     {0.01, 2e-5, 0, 0.02, 0, 64}};
+
+    make(a, prefill, decode, 4, n, kind_of);
+    a->prefill.seq_len = a->decode.seq_len = 2048;
+    a->prefill.layers = a->decode.layers = 4;
+    a->q.steps = 30;
+    a->q.link_gbps = 50;
+    a->q.link_alpha_us = 10;
+    return 0;
+}
+
+static void has(const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in '%s'", part, text);
+}
+
+static void refusals(void **state)
+{
+    int kind_of[4] = {0, 0, 1, 1};
+    struct advising a;
+
+    (void)state;
+    asked_kinds(&a, kind_of, 4);
+    a.n = 1;
+    assert_int_equal(bind(&a), HCP_STATUS_INVALID);
+    has("below 2 ranks");
+    a.n = 4;
+    strcpy(a.ranks[3].limit, "mps:9");
+    assert_int_equal(bind(&a), HCP_STATUS_NO_MODEL);
+    has("'nvidia-h200@mps:9' (rank 3");
+    strcpy(a.ranks[3].limit, "mps:2");
+    a.shape[1].head_dim = 64;
+    assert_int_equal(bind(&a), HCP_STATUS_INVALID);
+    has("of one model");
+    a.shape[1].head_dim = 128;
+    a.shape[0].batch = 5;
+    assert_int_equal(bind(&a), HCP_STATUS_INVALID);
+    a.shape[0].batch = 1;
+    a.ranks[1].decode_linear_us = -1;
+    assert_int_equal(bind(&a), HCP_STATUS_INVALID);
+    has("rank 1: linear work of a decode step");
+    a.ranks[1].decode_linear_us = 0;
+    /* One of its models is gone in decode: the command that makes one. */
+    for (size_t i = 0; i < a.models->n_stored; i++)
+        if (strcmp(hcp_model_row(a.models->stored[i].model)->key.phase, "decode") == 0 &&
+            strcmp(hcp_model_row(a.models->stored[i].model)->key.limit, "mps:2") == 0) {
+            struct stored_model gone = a.models->stored[i];
+
+            a.models->stored[i] = a.models->stored[--a.models->n_stored];
+            assert_int_equal(bind(&a), HCP_STATUS_NO_MODEL);
+            has("'nvidia-h200@mps:2' (rank 2");
+            has("--limits mps:2 --phase decode --batch 4");
+            a.models->stored[a.models->n_stored++] = gone;
+            break;
+        }
+    assert_int_equal(bind(&a), HCP_STATUS_OK);
+    assert_int_equal(ask(&a), HCP_STATUS_OK);
+
+#define REFUSED(change, back, code, why)                                                 \
+    do {                                                                                 \
+        change;                                                                          \
+        assert_int_equal(ask(&a), code);                                                 \
+        has(why);                                                                        \
+        back;                                                                            \
+    } while (0)
+    REFUSED(a.q.steps = 0, a.q.steps = 30, HCP_STATUS_INVALID, "to generate");
+    REFUSED(a.q.objective = 2, a.q.objective = 0, HCP_STATUS_INVALID, "objective");
+    REFUSED(a.q.prefill = NULL, a.q.prefill = &a.prefill, HCP_STATUS_INVALID, "prefill");
+    REFUSED(a.q.link_gbps = -1, a.q.link_gbps = 50, HCP_STATUS_INVALID, "link");
+    REFUSED(a.q.link_gbps = NAN, a.q.link_gbps = 50, HCP_STATUS_INVALID, "link");
+    REFUSED(a.q.ttft_limit_ms = NAN, a.q.ttft_limit_ms = 0, HCP_STATUS_INVALID, "limits");
+    REFUSED(a.prefill.layers = 0, a.prefill.layers = 4, HCP_STATUS_INVALID, "layers");
+    REFUSED(a.prefill.joint = 1, a.prefill.joint = 0, HCP_STATUS_INVALID,
+            "about prefill");
+    REFUSED(a.decode.node_ranks = 1, a.decode.node_ranks = 0, HCP_STATUS_INVALID,
+            "nodes");
+    REFUSED(a.prefill.late_kv = 1, a.prefill.late_kv = 0, HCP_STATUS_INVALID, "late KV");
+    REFUSED(a.decode.order = 1, a.decode.order = 0, HCP_STATUS_INVALID, "order");
+    REFUSED(a.prefill.strategy = HCP_STRATEGY_GIVEN,
+            a.prefill.strategy = HCP_STRATEGY_BEST, HCP_STATUS_INVALID,
+            "split of your own");
+    REFUSED(a.decode.seq_len = 9, a.decode.seq_len = 2048, HCP_STATUS_INVALID,
+            "one prompt");
+    REFUSED(a.prefill.seq_len = a.decode.seq_len = 0,
+            a.prefill.seq_len = a.decode.seq_len = 2048, HCP_STATUS_INVALID,
+            "sequence length 0");
+    REFUSED(a.prefill.buffers = 99, a.prefill.buffers = 2, HCP_STATUS_INVALID, "buffers");
+    REFUSED(a.prefill.seq_len = a.decode.seq_len = 1 << 24,
+            a.prefill.seq_len = a.decode.seq_len = 2048, HCP_STATUS_OUTSIDE,
+            "outside the measured");
+    /* One rank has more keys than were measured in decode: that group is not known. */
+    a.prefill.seq_len = a.decode.seq_len = 100000;
+    a.decode.extrapolate = 0;
+    a.prefill.extrapolate = 1;
+    assert_int_equal(ask(&a), HCP_STATUS_OK);
+    assert_true(a.out.n_unknown > 0 && a.out.n_unknown < a.out.n_groups);
+    a.prefill.extrapolate = 0;
+    a.prefill.seq_len = a.decode.seq_len = 2048;
+    REFUSED(a.q.ttft_limit_ms = 1e-3, a.q.ttft_limit_ms = 0, HCP_STATUS_INFEASIBLE,
+            "least TTFT");
+    REFUSED(a.workspace_bytes--, a.workspace_bytes++, HCP_STATUS_SPACE, "workspace");
+    REFUSED(a.out.ranks_capacity = 3, a.out.ranks_capacity = 4, HCP_STATUS_SPACE,
+            "ranks");
+    REFUSED(a.out.prefill->ranks_capacity = 0, a.out.prefill->ranks_capacity = 4,
+            HCP_STATUS_SPACE, "arrays for");
+    REFUSED(a.out.moves_capacity = 0, a.out.moves_capacity = MOST, HCP_STATUS_SPACE,
+            "moves");
+    REFUSED(a.out.segments_capacity = 0, a.out.segments_capacity = 600, HCP_STATUS_SPACE,
+            "segments");
+    a.out.size--;
+    assert_int_equal(ask(&a), HCP_STATUS_INVALID);
+    a.out.size++;
+    assert_int_equal(ask(&a), HCP_STATUS_OK);
+    /* Of decode nothing but the link is asked: the same as with defaults. */
+    double period = a.out.separate.period_ms;
+
+    a.q.decode = NULL;
+    assert_int_equal(ask(&a), HCP_STATUS_OK);
+    assert_true(a.out.separate.period_ms == period);
+    assert_int_equal(hcp_disagg_workspace_bytes(NULL), 0);
+    assert_string_equal(hcp_disagg_decision_name(HCP_DISAGG_SEPARATE), "disaggregate");
+    assert_string_equal(hcp_disagg_objective_name((hcp_disagg_objective)7), "?");
+    hcp_disagg_free(NULL);
+    clear(&a);
+}
+
+/* Caps hold nowhere; a stream's two batches do not fit where one does. */
+static void no_room(void **state)
+{
+    int kind_of[2] = {0, 1};
+    int64_t token = 2 * 4 * 8 * 128 * 2 * 4;
+    struct advising a;
+
+    (void)state;
+    asked_kinds(&a, kind_of, 2);
+    for (size_t r = 0; r < 2; r++)
+        a.ranks[r].max_bytes = 900 * token;
+    assert_int_equal(bind(&a), HCP_STATUS_OK);
+    assert_int_equal(ask(&a), HCP_STATUS_INFEASIBLE);
+    has("short by");
+    clear(&a);
+    asked_kinds(&a, kind_of, 2);
+    for (size_t r = 0; r < 2; r++)
+        a.ranks[r].max_bytes = 2500 * token;
+    assert_int_equal(bind(&a), HCP_STATUS_OK);
+    assert_int_equal(ask(&a), HCP_STATUS_OK);
+    assert_true(a.out.colocated.exists && !a.out.separate.exists);
+    assert_int_equal(a.out.decision, HCP_DISAGG_COLOCATE);
+    assert_true(isnan(a.out.gain_over_colocated));
+    a.q.objective = HCP_DISAGG_LATENCY; /* one batch */
+    assert_int_equal(ask(&a), HCP_STATUS_OK);
+    assert_true(a.out.separate.exists);
+    clear(&a);
+}
+
+/* Kernels that no two ranks share, which cannot be in one ring but in two groups. */
+static void own_kernels(void **state)
+{
+    static const struct fixture prefill[KINDS] = {{.device = "nvidia-h200",
+                                                   .limit = "mps:1",
+                                                   .provider = "one",
+                                                   .a = 1e-7,
+                                                   .f = 0.01,
+                                                   .tile = 64,
+                                                   .lut = 1},
+                                                  {.device = "nvidia-h200",
+                                                   .limit = "mps:2",
+                                                   .provider = "two",
+                                                   .a = 9e-7,
+                                                   .f = 0.01,
+                                                   .tile = 64,
+                                                   .lut = 1},
+                                                  {.device = "nvidia-h200",
+                                                   .limit = "mps:3",
+                                                   .provider = "three",
+                                                   .a = 9e-7,
+                                                   .f = 0.01,
+                                                   .tile = 64,
+                                                   .lut = 1}};
+    static const struct decode_kind decode[KINDS] = {{0.01, 8e-6, 0, 0.02, 0, 64},
+                                                     {0.01, 1e-5, 0, 0.02, 0, 64},
+                                                     {0.01, 1e-5, 0, 0.02, 0, 64}};
+    int kind_of[4] = {0, 1, 0, 1};
+    struct advising a;
+
+    (void)state;
+    make(&a, prefill, decode, 4, 4, kind_of);
+    a.prefill.seq_len = a.decode.seq_len = 2048;
+    a.prefill.layers = a.decode.layers = 4;
+    a.q.steps = 30;
+    a.q.link_gbps = 50;
+    if (bind(&a) || ask(&a))
+        fail_msg("%s", text);
+    assert_string_equal(a.out.prefill->provider, "one");
+    assert_int_equal(a.out.decision, HCP_DISAGG_SEPARATE);
+    assert_int_equal(a.out.separate.prefill_ranks, 2);
+    follow(&a);
+    clear(&a);
+}
+
+/* Many classes: not exact, but nothing lost; the same twice, byte for byte. */
+static void many(void **state)
+{
+    struct fixture prefill[KINDS];
+    struct decode_kind decode[KINDS];
+    uint64_t seed = 95;
+    int kind_of[MOST];
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        hcp_disagg_rank ranks[MOST];
+        struct advising a;
+        double period;
+
+        random_kinds(&seed, prefill, decode);
+        for (int r = 0; r < MOST; r++)
+            kind_of[r] = r % KINDS;
+        make(&a, prefill, decode, 3, MOST, kind_of);
+        a.prefill.seq_len = a.decode.seq_len = 8000;
+        a.decode.extrapolate = 1;
+        a.q.steps = 20;
+        a.q.link_gbps = 20;
+        a.q.link_alpha_us = 10;
+        if (i % 2)
+            for (int r = 0; r < MOST; r++) /* all apart */
+                a.ranks[r].decode_linear_us = 0.01 * r;
+        if (bind(&a) || ask(&a))
+            fail_msg("%s", text);
+        assert_int_equal(a.out.n_classes, i % 2 ? MOST : KINDS);
+        assert_true(a.out.n_groups <= HCP_DISAGG_MAX_GROUPS && a.out.n_groups > 40);
+        assert_true(!a.out.exact);
+        assert_true(a.out.colocated.exists && a.out.separate.exists);
+        follow(&a);
+        memory(&a);
+        memcpy(ranks, a.out_ranks, sizeof ranks);
+        period = a.out.separate.period_ms;
+        memset(a.workspace, 0x5a, a.workspace_bytes);
+        assert_int_equal(ask(&a), HCP_STATUS_OK);
+        assert_memory_equal(ranks, a.out_ranks, sizeof ranks);
+        assert_true(period == a.out.separate.period_ms);
+        clear(&a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exhaustive), cmocka_unit_test(turning_points),
+        cmocka_unit_test(analytic),   cmocka_unit_test(refusals),
+        cmocka_unit_test(no_room),    cmocka_unit_test(own_kernels),
+        cmocka_unit_test(many)};
+
+    return cmocka_run_group_tests_name("plan-disagg", tests, NULL, NULL);
+}
