@@ -13,5 +13,6 @@ int cmd_simulate(int argc, char **argv);
 int cmd_transition(int argc, char **argv);
 int cmd_specs(int argc, char **argv);
 int cmd_disaggregate(int argc, char **argv);
+int cmd_rebalance(int argc, char **argv);
 
 #endif

@@ -49,7 +49,8 @@ planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit
 	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c planner/plan-file.c planner/cmd-transition.c \
 	planner/documents-session.c planner/documents-list.c planner/documents-text.c \
 	planner/specs-session.c planner/cmd-specs.c \
-	planner/cmd-disaggregate.c planner/disagg-text.c
+	planner/cmd-disaggregate.c planner/disagg-text.c \
+	planner/cmd-rebalance.c planner/rebalance-trace.h planner/rebalance-trace.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
 planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpdecode.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \
 	$(GSL_LIBS) $(LIBM)

@@ -8,7 +8,8 @@ program=hcp-plan
 . "${top_srcdir:?}/tests/man.sh"
 
 echo 1..5
-check_options fit predict split compare simulate transition specs disaggregate
+check_options fit predict split compare simulate transition specs disaggregate \
+    rebalance
 
 check_examples 32
 
@@ -34,6 +35,8 @@ check_examples 32
     hcp-plan disaggregate --db h.db --ranks $r --seq-len 8K --batch 8 --steps 500 --json
     hcp-plan split --db h.db --ranks $r --mask causal --documents 8K,300,4000 \
         --memory 1G --weights 1=9M --max-tokens 8K --linear-us 0.1+2:0.5 --json
+    sed '/^21,1,/s/,[^,]*$/,failed/' run.csv |
+        hcp-plan rebalance --db h.db --plan run.json --trace - --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
     hcp-plan specs --json
     hcp-plan predict --db h.db --ranks spec:a100 --q-len 512 --kv-len 512 --json

@@ -91,9 +91,11 @@ tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
 dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats \
+	tests/plan-rebalance.bats
 TESTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats \
+	tests/plan-rebalance.bats
 EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 
 BENCHES += tests/bench-plan
