@@ -1218,6 +1218,184 @@ HCP_API hcp_status hcp_disagg_advise(const hcp_disagg *disagg,
                                      size_t workspace_bytes, char *text, size_t text_size,
                                      hcp_disagg_advice *advice);
 
+/* ---- one prompt in chunks ----
+ *
+ * A long prompt under a causal mask, prefilled in chunks of consecutive tokens, a chunk a
+ * step (an engine runs decode steps of other requests between them). The tokens of a chunk
+ * are split over the ranks; each computes their queries against the keys and values of all
+ * earlier chunks and of its chunk's earlier tokens. Keys and values stay on the rank that
+ * computed them: what is resident never moves, each chunk's split is its own.
+ *
+ * What a plan's times assume. Ranks with tokens of the chunk or resident keys and values
+ * form a ring in the caller's order. A rank's block is what is resident on it and its new
+ * tokens, sent in one transfer. A rank does the linear work before attention of its new
+ * tokens, then its own block, then the others' from its neighbour backwards, then the
+ * linear work after that. Calls of q new tokens of its own on a block of r resident and k
+ * new ones: the keys that all q see are one call (r; and k of an earlier rank if
+ * CONTIGUOUS, its front half, rounded up, if ZIGZAG); of its own block also the causal
+ * square of q; of a later rank under ZIGZAG q / 2 (rounded down) on k; STRIPED as in
+ * hcp_plan_split(). A block travels to the last rank with work on it; ranks between pass it
+ * on. `buffers` blocks have room beside the own one, as in hcp_question. A step takes
+ * step_fixed_ms and `layers` times that. */
+
+/* Most ranks, and most chunks of a plan. */
+#define HCP_CHUNKS_MAX_RANKS 64
+#define HCP_CHUNKS_MAX ((size_t)1 << 16)
+
+/* What to cut into chunks, and how. */
+typedef struct hcp_chunks {
+    size_t size;
+    int64_t seq_len;       /* 1 .. HCP_PLAN_MAX_LEN */
+    double step_budget_ms; /* no step takes longer; 0 (default): no budget */
+    double step_fixed_ms;  /* of every step beside its layers, default 0 */
+    int64_t chunk_len;     /* tokens of every chunk but the last; with a budget the most
+                              that a chunk has. 0 (default): no limit */
+    int32_t layers;        /* of a step, and whose KV a rank keeps, 1 .. 65536; default 1 */
+    hcp_layout layout;     /* of new tokens; AUTO (default): of each chunk the faster of
+                              contiguous and zigzag */
+    int32_t stripes;       /* of STRIPED, default 8 */
+    int64_t tile;          /* chunks by budget, and shares, are multiples of it but for one
+                              share of a chunk that is none; 0 (default): the largest
+                              kernel tile among the ranks' models */
+    int32_t buffers;       /* as in hcp_question, default 2 */
+    double link_alpha_us, link_gbps;
+    int32_t extrapolate;
+    int64_t activation_bytes; /* of a new token */
+} hcp_chunks;
+
+/* A step. No size member, as hcp_segment. */
+typedef struct hcp_chunk {
+    int64_t offset, tokens; /* of the prompt; offset is how many tokens are resident */
+    hcp_layout layout;      /* not AUTO */
+    hcp_source source;
+    double predicted_ms; /* of a layer: the rank that finishes last */
+    double interval_lo_ms, interval_hi_ms; /* of that, about 90 % */
+    double bound_ms; /* of a layer: no split of these tokens is faster, keys and values
+                        being where they are */
+    double step_ms;  /* step_fixed_ms + layers * predicted_ms */
+    double least_ms; /* the step of a tile (or of what is left), where it is done first */
+    int32_t critical_rank, least_rank;
+} hcp_chunk;
+
+/* A rank's part of a chunk. */
+typedef struct hcp_chunk_share {
+    int64_t tokens;   /* new ones, whose queries and KV are this rank's */
+    int64_t resident; /* tokens of earlier chunks whose KV it holds */
+    int64_t first_segment, n_segments; /* its new tokens in hcp_chunks_plan.segments, by
+                                          their place in the prompt */
+    double predicted_ms, compute_ms;   /* of a layer, as in hcp_plan_rank */
+    double least_ms; /* the step of a tile on this rank alone: beyond the budget the rank
+                        can take none of this chunk */
+    int64_t memory_bytes; /* weights, KV of all layers of what it holds then, activations
+                             of new tokens, and a layer's KV of the blocks received; 0
+                             without either */
+} hcp_chunk_share;
+
+/* A rank. No size member, as hcp_plan_rank. */
+typedef struct hcp_chunks_rank {
+    char device[64], limit[32], model[8];
+    int64_t tokens; /* of the whole prompt, whose KV it holds at the end */
+    int64_t max_tokens, max_bytes, weight_bytes;
+    double linear_before_us, linear_before_fixed_us; /* as in hcp_rank */
+    double linear_after_us, linear_after_fixed_us, linear_error;
+    int64_t memory_bytes; /* the most of all chunks */
+    double time_scale;    /* as in hcp_rank, 1 where that is 0 */
+    char kin[96];         /* as in hcp_plan_rank */
+} hcp_chunks_rank;
+
+/* The answer. The caller provides the arrays and their capacities
+ * (hcp_chunks_plan_init()); everything else is output. */
+typedef struct hcp_chunks_plan {
+    size_t size;
+    hcp_chunks_rank *ranks;
+    size_t ranks_capacity;
+    hcp_chunk *chunks;
+    size_t chunks_capacity; /* no plan has more: seq_len / tile + 1 is always enough */
+    hcp_chunk_share *shares; /* of rank r in chunk c: shares[c * n_ranks + r] */
+    size_t shares_capacity;  /* chunks_capacity * ranks */
+    hcp_segment *segments;
+    size_t segments_capacity; /* twice that, or with STRIPED `stripes` times */
+
+    size_t n_ranks, n_chunks, n_segments;
+    hcp_shape shape;
+    char provider[32];
+    int64_t seq_len;
+    double step_budget_ms, step_fixed_ms;
+    int64_t chunk_len;
+    int32_t layers, stripes, buffers;
+    int64_t tile;
+    double link_alpha_us, link_gbps;
+    int64_t activation_bytes;
+
+    double total_ms; /* sum of step_ms */
+    double interval_lo_ms, interval_hi_ms;
+    double bound_ms;        /* of these chunks, each as in hcp_chunk */
+    double longest_step_ms; /* at most the budget, but for chunks of the caller's own */
+    double least_ms;        /* largest least_ms: of this plan no smaller budget could be met */
+    double whole_ms;        /* all of the prompt in one step, the fastest split found; NaN:
+                               over a cap or outside the measured lengths */
+    double over_whole;      /* total_ms / whole_ms */
+    int64_t even_len; /* length of chunks of one length, split evenly over all ranks: the
+                         largest that meets the budget (no budget: chunk_len); 0: none, or
+                         the caller's own chunks, split evenly */
+    double even_ms;   /* their total; NaN: over a cap, outside the measured lengths, or
+                         none meets the budget */
+    double gain_over_even; /* even_ms / total_ms */
+    hcp_source source;
+    int32_t exact; /* 1: no plan of this kind takes less (of few tiles and ranks) */
+    int32_t given; /* 1: chunks are the caller's; 2: shares, too */
+    uint64_t models_hash, fingerprint;
+} hcp_chunks_plan;
+
+/* Defaults as named in the struct. */
+HCP_API void hcp_chunks_init(hcp_chunks *chunks);
+/* Clears the plan, sets its size and the caller's arrays. */
+HCP_API void hcp_chunks_plan_init(hcp_chunks_plan *plan, hcp_chunks_rank *ranks,
+                                  size_t ranks_capacity, hcp_chunk *chunks,
+                                  size_t chunks_capacity, hcp_chunk_share *shares,
+                                  size_t shares_capacity, hcp_segment *segments,
+                                  size_t segments_capacity);
+
+/* Bytes of workspace that the next two need for plans of up to max_chunks chunks, of any
+ * alignment; 0 for numbers that they do not take. */
+HCP_API size_t hcp_chunks_workspace_bytes(const hcp_ring *ring, size_t max_chunks);
+
+/* Cuts a prompt into chunks on a ring of phase prefill and batch 1, with a budget, a chunk
+ * length, or both, so that all steps together take least and none takes longer than the
+ * budget. With few tiles all plans are looked at (exact). Else each chunk is as long as the
+ * budget lets it be, and split so that it ends first, with all ranks, and with the slowest
+ * ones left out; where caps bind, also with capped ranks joining late, when keys are many;
+ * of all these the least total. Allocates nothing, takes no lock. workspace_bytes must be
+ * those of plan->chunks_capacity chunks. HCP_STATUS_INFEASIBLE: from what length on no
+ * chunk meets the budget, by how much, and on which rank, or what the caps fall short by;
+ * HCP_STATUS_OUTSIDE names a length that is not measured; HCP_STATUS_SPACE: an array is too
+ * small, or there would be more chunks than it has room for. */
+HCP_API hcp_status hcp_chunks_split(const hcp_ring *ring, const hcp_chunks *chunks,
+                                    void *workspace, size_t workspace_bytes, char *text,
+                                    size_t text_size, hcp_chunks_plan *plan);
+
+/* The plan of chunks of the caller's own: lengths[n_chunks], which add up to seq_len, and
+ * tokens[n_chunks * ranks] of each, or NULL: split so that each ends first. Tokens need
+ * not be multiples of the tile, and steps may take longer than the budget, if there is
+ * one. Layout AUTO: of each chunk the faster one. */
+HCP_API hcp_status hcp_chunks_evaluate(const hcp_ring *ring, const hcp_chunks *chunks,
+                                       const int64_t *lengths, size_t n_chunks,
+                                       const int64_t *tokens, void *workspace,
+                                       size_t workspace_bytes, char *text,
+                                       size_t text_size, hcp_chunks_plan *plan);
+
+/* As hcp_plan_to_json(), hcp_plan_json_counts(), hcp_plan_from_json() and
+ * hcp_plan_fingerprint(). Reading refuses text in which tokens are missing or come twice,
+ * or where what is resident is not what earlier chunks left. */
+HCP_API hcp_status hcp_chunks_to_json(const hcp_chunks_plan *plan, char *json, size_t size,
+                                      size_t *needed);
+HCP_API hcp_status hcp_chunks_json_counts(const char *json, size_t length, char *text,
+                                          size_t text_size, size_t *n_ranks,
+                                          size_t *n_chunks, size_t *n_segments);
+HCP_API hcp_status hcp_chunks_from_json(const char *json, size_t length, char *text,
+                                        size_t text_size, hcp_chunks_plan *plan);
+HCP_API uint64_t hcp_chunks_fingerprint(const hcp_chunks_plan *plan);
+
 #ifdef __cplusplus
 }
 #endif

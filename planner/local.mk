@@ -19,7 +19,10 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/rebalance-decide.c planner/rebalance-text.c \
 	planner/specs.h planner/specs.c planner/estimate.c planner/estimate-scale.c \
 	planner/moves.h planner/disagg.h planner/disagg.c planner/disagg-groups.c \
-	planner/disagg-search.c planner/disagg-answer.c planner/disagg-advise.c
+	planner/disagg-search.c planner/disagg-answer.c planner/disagg-advise.c \
+	planner/chunks.h planner/chunks.c planner/chunks-eval.c planner/chunks-solve.c \
+	planner/chunks-run.c planner/chunks-exact.c planner/chunks-report.c \
+	planner/chunks-write.c planner/chunks-read.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
 # inside link it.
@@ -50,7 +53,8 @@ planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit
 	planner/documents-session.c planner/documents-list.c planner/documents-text.c \
 	planner/specs-session.c planner/cmd-specs.c \
 	planner/cmd-disaggregate.c planner/disagg-text.c \
-	planner/cmd-rebalance.c planner/rebalance-trace.h planner/rebalance-trace.c
+	planner/cmd-rebalance.c planner/rebalance-trace.h planner/rebalance-trace.c \
+	planner/chunks-session.c planner/chunks-text.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
 planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpdecode.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \
 	$(GSL_LIBS) $(LIBM)

@@ -40,6 +40,9 @@ struct plan_args {
     const char *documents;        /* split: --documents, NULL none */
     int whole_documents;
     double cut_gain; /* < 0: not given */
+    const char *chunks; /* split: --chunks, NULL none */
+    int64_t chunk_len;  /* 0: not given, as the next */
+    double chunk_budget, chunk_fixed; /* ms */
     struct layer_args layer;
     int layer_given; /* some of it */
     const char *specs; /* --specs, NULL none */
@@ -176,6 +179,18 @@ int documents_print(const hcp_documents_plan *plan, FILE *out);
  * failed. */
 int disagg_print(const hcp_disagg_advice *advice, int no_linear, FILE *out);
 int disagg_print_json(const hcp_disagg_advice *advice, FILE *out);
+
+/* chunks-session.c: split --chunk-budget, --chunk-len or --chunks, if it is that; exit
+ * code. A time: ms, or with us, ms or s after it. */
+static inline int plan_in_chunks(const struct plan_args *args)
+{
+    return args->chunks || args->chunk_len > 0 || args->chunk_budget > 0;
+}
+int chunks_split(struct plan_args *args);
+int chunks_parse_ms(const char *text, const char *option, double *out,
+                    struct hcp_err *err);
+/* chunks-text.c: tables by chunk and by rank and a summary; non-zero if printing failed. */
+int chunks_print(const hcp_chunks_plan *plan, FILE *out);
 
 /* The plan as JSON, malloc'ed; NULL without memory. */
 char *plan_json(const hcp_plan *plan);

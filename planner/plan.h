@@ -23,6 +23,7 @@
  *   rebalance*.c  another plan while one runs (rebalance.h)
  *   specs.c, estimate*.c    GPUs that nobody has profiled (specs.h)
  *   disagg*.c     prefill and decode on groups of ranks (disagg.h)
+ *   chunks*.c     one prompt in chunks (chunks.h)
  *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.

@@ -439,7 +439,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
             "--tokens is a split in the order of --ranks; leave --reorder and "
             "--fix-order out");
     rc = read_ranks(args, &ranks, &n, err);
-    if (rc == HCP_OK && args->layer_given && (args->memory || of_decode(from->phase)))
+    if (rc == HCP_OK && args->layer_given &&
+        (args->memory || of_decode(from->phase) || plan_in_chunks(args)))
         layer_memory(args, &layer, ranks, n);
     if (rc == HCP_OK)
         rc = session_hosts(args->hosts, n, &s->hosts, err);

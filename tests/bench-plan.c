@@ -5,8 +5,8 @@
  * another length. One line a case: ranks, layout, strategy, pieces of a block, order (or
  * that queries and KV are split apart), p50 and p99 in us, allocations, and what else
  * there is: a layer's linear work, caps in bytes far from or in the way, nodes and rings
- * of rings, decode; then several documents in one step, and which ranks prefill and which
- * decode. Times are the processor's for
+ * of rings, decode; then several documents in one step, which ranks prefill and which
+ * decode, and a prompt in chunks. Times are the processor's for
  * this thread: a decision waits for nothing, and others on the machine do not count; nor
  * does reading the clock, the least of 1000 times. With --chart: latency and memory
  * against the number of ranks, as planner/latency.md and latency.gp have it.
@@ -447,6 +447,55 @@ static void run_disagg(size_t n, int classes)
     hcp_models_free(models);
 }
 
+/* A prompt in chunks of about so many steps, on ranks of two kinds half and half. */
+static void run_chunks(const hcp_models *models, size_t n, int64_t seq_len,
+                       double budget_ms, int calls)
+{
+    size_t most = 1024;
+    hcp_ring *ring = make_ring(models, n);
+    size_t bytes = hcp_chunks_workspace_bytes(ring, most);
+    void *workspace = malloc(bytes);
+    hcp_chunks q;
+    hcp_chunks_plan plan;
+    double us[100];
+    long before, counted = 0;
+    char text[512];
+
+    hcp_chunks_init(&q);
+    q.seq_len = seq_len;
+    q.extrapolate = 1;
+    q.step_budget_ms = budget_ms;
+    hcp_chunks_plan_init(&plan, calloc(n, sizeof *plan.ranks), n,
+                         calloc(most, sizeof *plan.chunks), most,
+                         calloc(most * n, sizeof *plan.shares), most * n,
+                         calloc(most * n * 2, sizeof *plan.segments), most * n * 2);
+    for (int i = -1; i < calls; i++) { /* one to warm up */
+        double start = now_us();
+
+        before = allocations;
+        q.seq_len = seq_len + i;
+        if (hcp_chunks_split(ring, &q, workspace, bytes, text, sizeof text, &plan)) {
+            fprintf(stderr, "bench-plan: %s\n", text);
+            exit(1);
+        }
+        if (i >= 0)
+            us[i] = now_us() - start;
+        counted += allocations - before;
+    }
+    qsort(us, (size_t)calls, sizeof *us, by_value);
+    printf("%5zu ranks  %lld tokens in %zu chunks  p50 %10.1f us  p99 %10.1f us  %ld "
+           "allocations\n",
+           n, (long long)seq_len, plan.n_chunks, us[calls / 2], us[calls * 99 / 100],
+           counted);
+    fflush(stdout);
+    free(plan.ranks);
+    free(plan.chunks);
+    free(plan.shares);
+    free(plan.segments);
+    free(workspace);
+    hcp_ring_free(ring);
+}
+
 static void chart(const hcp_models *models)
 {
     puts("ranks,zigzag_us,full_us,auto_us,pieces_us,rings_us,workspace_bytes,plan_bytes,"
@@ -519,6 +568,10 @@ int main(int argc, char **argv)
     run_documents(models, 256, 2000, 60000);
     for (size_t n = 2; n <= 4096; n *= n < 8 ? 4 : 8)
         run_rebalance(models, n);
+    run_chunks(models, 2, 8192, 4, 20);
+    run_chunks(models, 2, 65536, 4, 20);
+    run_chunks(models, 8, 131072, 4, 20);
+    run_chunks(models, 64, 262144, 6, 2);
     fixture_free(models);
     hcp_shape_init(&shape);
     strcpy(shape.phase, "decode");

@@ -409,6 +409,62 @@ static int ask_disagg(uint64_t *seed)
     return bad;
 }
 
+/* A prompt in chunks on the same ranks, under a budget or of a length. */
+static int ask_chunks(const hcp_models *models, const struct fixture *kinds,
+                      const int *which, size_t n, uint64_t *seed)
+{
+    enum { CHUNKS = 64, RANKS = 12 };
+    static unsigned char workspace[1 << 22];
+    static hcp_chunk chunks[CHUNKS];
+    static hcp_chunk_share shares[CHUNKS * RANKS];
+    static hcp_segment segments[CHUNKS * RANKS * 2];
+    static char chunks_json[1 << 18];
+    hcp_chunks_rank out[RANKS];
+    hcp_rank ranks[RANKS];
+    hcp_chunks q;
+    hcp_chunks_plan plan;
+    hcp_shape shape;
+    hcp_ring *ring;
+    char text[512] = "";
+    hcp_status status;
+
+    n = n < RANKS ? n : RANKS;
+    for (size_t r = 0; r < n; r++) {
+        hcp_rank_init(&ranks[r]);
+        strcpy(ranks[r].device, kinds[which[r]].device);
+        ranks[r].linear_after_us = n % 2 ? 0.1 * which[r] : 0;
+        ranks[r].max_tokens = r % 3 ? 0 : 5000;
+    }
+    hcp_chunks_init(&q);
+    q.seq_len = fixture_range(seed, 1, 12000);
+    q.layers = (int32_t)fixture_range(seed, 1, 32);
+    q.extrapolate = 1;
+    q.link_gbps = fixture_real(seed, 5, 100);
+    q.link_alpha_us = fixture_real(seed, 0, 20);
+    if (fixture_range(seed, 0, 2))
+        q.step_budget_ms = q.layers * fixture_real(seed, 0.3, 2);
+    else
+        q.chunk_len = fixture_range(seed, 300, 3000);
+    hcp_shape_init(&shape);
+    if (hcp_ring_create(models, &shape, ranks, n, NULL, text, sizeof text, &ring))
+        return 1;
+    hcp_chunks_plan_init(&plan, out, RANKS, chunks, CHUNKS, shares, CHUNKS * RANKS,
+                         segments, CHUNKS * RANKS * 2);
+    status = hcp_chunks_split(ring, &q, workspace, sizeof workspace, text, sizeof text,
+                              &plan);
+    hcp_ring_free(ring);
+    if (status == HCP_STATUS_INFEASIBLE || status == HCP_STATUS_SPACE) {
+        printf("%s\n", text);
+        return 0;
+    }
+    if (status || hcp_chunks_to_json(&plan, chunks_json, sizeof chunks_json, NULL)) {
+        fprintf(stderr, "%s\n", text);
+        return 1;
+    }
+    printf("%016llx %s\n", (unsigned long long)plan.fingerprint, chunks_json);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct fixture kinds[4];
@@ -476,7 +532,8 @@ int main(int argc, char **argv)
             if (i == 2 || i == 5) {
                 uint64_t own = (uint64_t)round * 8 + (uint64_t)i; /* leaves seed alone */
 
-                if (ask_documents(models, kinds, which, n, &own))
+                if (ask_documents(models, kinds, which, n, &own) ||
+                    ask_chunks(models, kinds, which, n, &own))
                     return 1;
             }
             fixture_plan_free(&p);

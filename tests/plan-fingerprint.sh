@@ -24,7 +24,9 @@ for f in models bind api answer strategies round sort solve-search solve-exact r
     documents-fill documents-exact documents-report documents-write documents-read \
     rescale rebalance rebalance-speed rebalance-decide rebalance-text \
     specs estimate estimate-scale \
-    disagg disagg-groups disagg-search disagg-answer disagg-advise; do
+    disagg disagg-groups disagg-search disagg-answer disagg-advise \
+    chunks chunks-eval chunks-solve chunks-run chunks-exact chunks-report chunks-write \
+    chunks-read; do
     sources="$sources $top_srcdir/planner/$f.c"
 done
 sources="$sources $top_srcdir/kernels/geometry.c"

@@ -50,6 +50,7 @@ grep -q '^a100 by nvidia-h200: [0-9.]* ms (.* to be measured by .hcp-profile run
 grep -q '^rank [01] sends rank [01] [0-9]* tokens' "$tmp/out"
 grep -q '^disaggregate: a batch every [0-9]* ms if ranks do both' "$tmp/out"
 grep -q '^rank 1: prefills 0 tokens, decodes with 32768' "$tmp/out"
+grep -q '^in chunks: [0-9.]* ms; in one step: [0-9.]* ms' "$tmp/out"
 "$bindir/hcp-plan" simulate --db "$tmp/h.db" --plan "$tmp/plan.json" >/dev/null
 if "$tmp/example" "$tmp/h.db" nvidia-l40s 2>"$tmp/err"; then
     echo "installcheck: an unknown device was planned for" >&2

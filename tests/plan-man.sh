@@ -37,6 +37,8 @@ check_examples 32
         --memory 1G --weights 1=9M --max-tokens 8K --linear-us 0.1+2:0.5 --json
     sed '/^21,1,/s/,[^,]*$/,failed/' run.csv |
         hcp-plan rebalance --db h.db --plan run.json --trace - --json
+    hcp-plan split --db h.db --ranks $r --mask causal --seq-len 8K --chunk-budget 1 \
+        --memory 1G --weights 1=9M --max-tokens 8K --linear-us 0.1+2:0.5 --json
     hcp-plan predict --db h.db --ranks $r --q-len 512 --kv-len 512 --json
     hcp-plan specs --json
     hcp-plan predict --db h.db --ranks spec:a100 --q-len 512 --kv-len 512 --json

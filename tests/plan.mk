@@ -14,7 +14,7 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
 	tests/test-plan-moves tests/test-plan-documents tests/test-plan-rebalance \
 	tests/test-plan-factor tests/test-plan-specs \
-	tests/test-plan-disagg
+	tests/test-plan-disagg tests/test-plan-chunks
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -75,6 +75,10 @@ tests_test_plan_disagg_SOURCES = tests/test-plan-disagg.c $(DISAGG_REFERENCE) \
 	$(DECODE_REFERENCE) $(PLAN_REFERENCE) $(PLAN_FIXTURE)
 tests_test_plan_disagg_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
 tests_test_plan_disagg_LDADD = $(PLAN_LIBS)
+tests_test_plan_chunks_SOURCES = tests/test-plan-chunks.c tests/chunks-reference.h \
+	tests/chunks-reference.c $(PLAN_FIXTURE)
+tests_test_plan_chunks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_chunks_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
@@ -92,10 +96,10 @@ endif
 
 dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
 	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats \
-	tests/plan-rebalance.bats
+	tests/plan-rebalance.bats tests/plan-chunks.bats
 TESTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
 	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats \
-	tests/plan-rebalance.bats
+	tests/plan-rebalance.bats tests/plan-chunks.bats
 EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 
 BENCHES += tests/bench-plan

@@ -137,6 +137,69 @@ static void no_allocation(void **state)
 }
 
 /* The same of decode, and of moving to it. */
+static void no_allocation_chunks(void **state)
+{
+    static const int which[4] = {0, 1, 0, 1};
+    enum { CHUNKS = 200, RANKS = 4 };
+    static hcp_chunk chunks[CHUNKS];
+    static hcp_chunk_share shares[CHUNKS * RANKS];
+    static hcp_segment segments[2 * CHUNKS * RANKS];
+    static char json[1 << 18];
+    hcp_models *models = fixture_models(kinds, KINDS);
+
+    (void)state;
+    for (size_t n = 1; n <= RANKS; n++) {
+        hcp_ring *ring = fixture_ring(models, kinds, which, NULL, n);
+        size_t bytes = hcp_chunks_workspace_bytes(ring, CHUNKS), counts[3];
+        void *workspace = malloc(bytes);
+        hcp_chunks_rank ranks[RANKS];
+        const int64_t lengths[] = {3000, 100};
+        hcp_chunks_plan plan;
+        hcp_chunks q;
+        char text[512];
+        long before;
+
+        hcp_chunks_init(&q);
+        hcp_chunks_plan_init(&plan, ranks, RANKS, chunks, CHUNKS, shares, CHUNKS * RANKS,
+                             segments, 2 * CHUNKS * RANKS);
+        q.seq_len = 3100;
+        q.extrapolate = 1;
+        before = allocations;
+        q.chunk_len = 500;
+        assert_int_equal(hcp_chunks_split(ring, &q, workspace, bytes, text, sizeof text,
+                                          &plan),
+                         HCP_STATUS_OK);
+        q.chunk_len = 0;
+        q.step_budget_ms = plan.longest_step_ms;
+        for (q.seq_len = 700; q.seq_len <= 3100; q.seq_len += 2400) {
+            assert_int_equal(hcp_chunks_split(ring, &q, workspace, bytes, text,
+                                              sizeof text, &plan),
+                             HCP_STATUS_OK);
+            assert_true(plan.longest_step_ms <= q.step_budget_ms);
+        }
+        q.seq_len = 3100;
+        assert_int_equal(hcp_chunks_evaluate(ring, &q, lengths, 2, NULL, workspace, bytes,
+                                             text, sizeof text, &plan),
+                         HCP_STATUS_OK);
+        assert_int_equal(hcp_chunks_to_json(&plan, json, sizeof json, NULL),
+                         HCP_STATUS_OK);
+        assert_int_equal(hcp_chunks_json_counts(json, strlen(json), text, sizeof text,
+                                                &counts[0], &counts[1], &counts[2]),
+                         HCP_STATUS_OK);
+        assert_int_equal(hcp_chunks_from_json(json, strlen(json), text, sizeof text,
+                                              &plan),
+                         HCP_STATUS_OK);
+        q.step_budget_ms = 1e-9; /* none: the text is made without, too */
+        assert_int_equal(hcp_chunks_split(ring, &q, workspace, bytes, text, sizeof text,
+                                          &plan),
+                         HCP_STATUS_INFEASIBLE);
+        assert_int_equal(allocations, before);
+        free(workspace);
+        hcp_ring_free(ring);
+    }
+    fixture_free(models);
+}
+
 static void no_allocation_decode(void **state)
 {
     struct decode_kind kind[8];
@@ -648,7 +711,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_allocation),
         cmocka_unit_test(no_allocation_rebalance),
-        cmocka_unit_test(no_allocation_decode), cmocka_unit_test(threads_agree),
+        cmocka_unit_test(no_allocation_decode), cmocka_unit_test(no_allocation_chunks),
+        cmocka_unit_test(threads_agree),
         cmocka_unit_test(binding),       cmocka_unit_test(fastest_kernel),
         cmocka_unit_test(refusals),      cmocka_unit_test(predictions),
         cmocka_unit_test(words),         cmocka_unit_test(missing_files)};
