@@ -75,12 +75,15 @@ static void parse_quietly(int argc, char **argv, struct ring_options *o)
 static void identify(const struct ring_program *p, const hcp_plan *plan,
                      struct ring_identity *id)
 {
+    const hcp_documents_plan *documents = ring_documents_of(&p->plans, plan);
     const hcp_shape *s = &plan->shape;
     const char *slash = p->o.plugin ? strrchr(p->o.plugin, '/') : NULL;
     char channels[20] = "";
 
     *id = (struct ring_identity){.plan_version = hcp_plan_version(),
-                                 .fingerprint = hcp_plan_fingerprint(plan),
+                                 .fingerprint = documents
+                                                    ? hcp_documents_fingerprint(documents)
+                                                    : hcp_plan_fingerprint(plan),
                                  .seq_len = plan->seq_len,
                                  .n_ranks = (int64_t)plan->n_ranks};
     snprintf(id->tool_version, sizeof id->tool_version, "%s", PACKAGE_VERSION);

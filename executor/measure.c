@@ -69,7 +69,8 @@ int ring_open_plan(struct ring_program *p, const hcp_plan *plan, const struct ri
                                  .spare_sms = p->o.spare_sms,
                                  .channels = p->o.channels,
                                  .kv = kv,
-                                 .n_kv = n_kv};
+                                 .n_kv = n_kv,
+                                 .documents = ring_documents_of(&p->plans, plan)};
 
     if (rc)
         return rc;

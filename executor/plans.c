@@ -24,9 +24,12 @@ void ring_plan_free(hcp_plan *plan)
 
 void ring_plans_free(struct ring_plans *p)
 {
-    for (size_t i = 0; i < p->n; i++)
+    for (size_t i = 0; i < p->n; i++) {
         ring_plan_free(&p->plans[i]);
+        ring_documents_free(p->documents[i]);
+    }
     free(p->plans);
+    free(p->documents);
     free(p->workspace);
     hcp_ring_free(p->ring);
     hcp_models_free(p->models);
@@ -50,7 +53,7 @@ static int exit_code(hcp_status status)
     }
 }
 
-static int plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
+int ring_plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
                        struct hcp_err *err)
 {
     hcp_plan_rank *ranks = calloc(n_ranks, sizeof *ranks);
@@ -68,18 +71,42 @@ static int plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
     return HCP_OK;
 }
 
-static int add_plan(struct ring_plans *p, hcp_plan *plan, struct hcp_err *err)
+/* documents NULL: of one sequence. */
+static int add_plan(struct ring_plans *p, hcp_plan *plan, hcp_documents_plan *documents,
+                    struct hcp_err *err)
 {
     hcp_plan *more = realloc(p->plans, (p->n + 1) * sizeof *more);
+    hcp_documents_plan **packs = realloc(p->documents, (p->n + 1) * sizeof(void *));
 
-    if (!more)
+    if (more)
+        p->plans = more;
+    if (packs)
+        p->documents = packs;
+    if (!more || !packs)
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    p->plans = more;
+    p->documents[p->n] = documents;
     p->plans[p->n++] = *plan;
     return HCP_OK;
 }
 
 /* ---- files ---- */
+
+static int read_documents(const char *file, const char *text, struct ring_plans *p,
+                          struct hcp_err *err)
+{
+    hcp_documents_plan *documents = NULL;
+    hcp_plan plan;
+    int rc = ring_documents_read(file, text, strlen(text), &plan, &documents, err);
+
+    if (rc)
+        return rc;
+    rc = add_plan(p, &plan, documents, err);
+    if (rc) {
+        ring_plan_free(&plan);
+        ring_documents_free(documents);
+    }
+    return rc;
+}
 
 static int read_plan(const char *file, const json_t *object, struct ring_plans *p,
                      struct hcp_err *err)
@@ -93,9 +120,14 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
 
     if (!text)
         return hcp_fail(err, HCP_FAILED, "out of memory");
+    if (json_object_get(object, "documents")) {
+        rc = read_documents(file, text, p, err);
+        free(text);
+        return rc;
+    }
     status =
         hcp_plan_json_counts(text, strlen(text), why, sizeof why, &n_ranks, &n_segments);
-    rc = status ? exit_code(status) : plan_arrays(&plan, n_ranks, n_segments, err);
+    rc = status ? exit_code(status) : ring_plan_arrays(&plan, n_ranks, n_segments, err);
     if (!status && rc == HCP_OK) {
         status = hcp_plan_from_json(text, strlen(text), why, sizeof why, &plan);
         if (status)
@@ -116,7 +148,7 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         file);
     }
     plan.fingerprint = hcp_plan_fingerprint(&plan);
-    rc = add_plan(p, &plan, err);
+    rc = add_plan(p, &plan, NULL, err);
     if (rc)
         ring_plan_free(&plan);
     return rc;
@@ -231,7 +263,7 @@ static int ask(const struct ring_options *o, struct ring_plans *p, hcp_strategy 
     q.strategy = strategy;
     if (o->shape.layout[0])
         hcp_layout_from_name(o->shape.layout, &q.layout);
-    rc = plan_arrays(&plan, n,
+    rc = ring_plan_arrays(&plan, n,
                      (q.joint ? 2 : 1) * hcp_segments_max(n, q.layout, q.stripes), err);
     if (rc)
         return rc;
@@ -239,7 +271,7 @@ static int ask(const struct ring_options *o, struct ring_plans *p, hcp_strategy 
                             sizeof err->text, &plan);
     rc = err->code = exit_code(status);
     if (rc == HCP_OK)
-        rc = add_plan(p, &plan, err);
+        rc = add_plan(p, &plan, NULL, err);
     if (rc)
         ring_plan_free(&plan);
     return rc;
@@ -462,6 +494,15 @@ int ring_plans_load(struct ring_options *o, struct ring_plans *out,
             rc = hcp_fail(err, HCP_USAGE,
                           "a plan is for rings of rings, of which search looks at none; "
                           "run it without search, or print one without --double-ring");
+    if (rc == HCP_OK && ring_documents_any(&p) &&
+        (o->search || o->transition ||
+         o->given & (RING_GIVEN_BUFFERS | RING_GIVEN_SUB_BLOCKS | RING_GIVEN_BARRIER)))
+        rc = hcp_fail(err, HCP_USAGE,
+                      "a plan is of documents, which are run as it says, whole blocks with a "
+                      "buffer for each; leave %s out",
+                      o->search       ? "search"
+                      : o->transition ? "transition"
+                                      : "--buffers, --sub-blocks and --barrier");
     if (rc == HCP_OK)
         rc = o->transition ? check_transition(&p, err) : check_alike(&p, err);
     if (rc == HCP_OK)
@@ -631,7 +672,7 @@ int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
     if (rc)
         return rc;
     q.kv_tokens = kv;
-    rc = plan_arrays(out, like->n_ranks,
+    rc = ring_plan_arrays(out, like->n_ranks,
                      (kv ? 2 : 1) *
                          hcp_segments_max(like->n_ranks, q.layout, q.stripes),
                      err);

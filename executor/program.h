@@ -50,6 +50,7 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out);
 /* Plans of one set of ranks and one shape. */
 struct ring_plans {
     hcp_plan *plans; /* each owns its arrays */
+    hcp_documents_plan **documents; /* [n] of a pack; elements NULL: one sequence */
     size_t n;
     hcp_models *models; /* NULL without a database */
     hcp_ring *ring;
@@ -68,6 +69,19 @@ int ring_tokens_fit(const hcp_plan *like, const int64_t *tokens);
 int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
                         const int64_t *tokens, hcp_plan *out, struct hcp_err *err);
 void ring_plan_free(hcp_plan *plan);
+/* The arrays of a plan, and the plan cleared. */
+int ring_plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
+                     struct hcp_err *err);
+
+/* plans-documents.c: a plan of documents from text, and the plan of its pack: the documents
+ * one behind the other as one sequence, parts as segments. file is for messages. */
+int ring_documents_read(const char *file, const char *text, size_t length, hcp_plan *plan,
+                        hcp_documents_plan **out, struct hcp_err *err);
+void ring_documents_free(hcp_documents_plan *d); /* accepts NULL */
+/* The documents of one of the plans; NULL: it has none. Whether any has. */
+const hcp_documents_plan *ring_documents_of(const struct ring_plans *p,
+                                            const hcp_plan *plan);
+int ring_documents_any(const struct ring_plans *p);
 
 /* ---- place.c -------------------------------------------------------------- */
 

@@ -117,6 +117,7 @@ static const char *layer_name(const struct ring_program *p, char text[64])
 json_t *ring_result_json(const struct ring_program *p, const struct ring_result *r)
 {
     const hcp_plan *plan = r->plan;
+    const hcp_documents_plan *documents = ring_documents_of(&p->plans, plan);
     json_t *o = json_object(), *ranks = json_array(), *tokens = json_array();
     char fingerprint[20], layer[64];
 
@@ -131,6 +132,10 @@ json_t *ring_result_json(const struct ring_program *p, const struct ring_result 
         set_int(o, "batch", plan->shape.batch);
         set_text(o, "merge", hcp_merge_name(plan->merge));
         set_real(o, "predicted_merge_ms", isnan(plan->makespan_ms) ? NAN : plan->merge_ms);
+    }
+    if (documents) {
+        set_int(o, "documents", (int64_t)documents->n_documents);
+        set_int(o, "cut_documents", documents->n_cut);
     }
     set_text(o, "mask", plan->causal ? "causal" : "full");
     set_text(o, "layout", hcp_layout_name(plan->layout));
@@ -265,6 +270,7 @@ static void print_means(const struct ring_program *p, const struct ring_result *
 static int print_one(const struct ring_program *p, const struct ring_result *r)
 {
     const hcp_plan *plan = r->plan;
+    const hcp_documents_plan *documents = ring_documents_of(&p->plans, plan);
     int rc = print_ranks(p, r);
 
     if (ring_plan_is_decode(plan))
@@ -272,6 +278,11 @@ static int print_one(const struct ring_program *p, const struct ring_result *r)
                hcp_strategy_name(plan->strategy), (int)plan->shape.batch,
                (long long)plan->seq_len, plan->merge ? "merge by " : "nothing to merge",
                plan->merge ? hcp_merge_name(plan->merge) : "");
+    else if (documents)
+        printf("\n%s, %zu documents of %lld tokens, %lld cut, %s mask: ",
+               hcp_strategy_name(plan->strategy), documents->n_documents,
+               (long long)plan->seq_len, (long long)documents->n_cut,
+               plan->causal ? "causal" : "full");
     else
         printf("\n%s, %lld tokens, %s mask, %s layout: ", hcp_strategy_name(plan->strategy),
                (long long)plan->seq_len, plan->causal ? "causal" : "full",

@@ -65,6 +65,13 @@ int ring_grab(ring *r, void *out, int64_t bytes, const char *what, struct hcp_er
     return HCP_OK;
 }
 
+/* Whether the own block is sent as it does not lie in memory: in pieces, or a part. */
+static int sent_apart(const struct ring_schedule *s)
+{
+    return s->n_send_pieces > 1 ||
+           (s->n_send_pieces == 1 && s->send_pieces[0].tokens != s->kv_tokens);
+}
+
 static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
 {
     const hcp_attn_problem *p = &r->shape;
@@ -74,7 +81,7 @@ static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
 
     if (rc == HCP_OK)
         rc = ring_grab(r, &r->own, own, "keys and values", err);
-    if (rc == HCP_OK && r->schedule.n_send_pieces > 1)
+    if (rc == HCP_OK && sent_apart(&r->schedule))
         rc = ring_grab(r, &r->packed, own, "keys and values in pieces", err);
     if (rc == HCP_OK)
         rc = ring_grab(r, &r->buffers, n_buffers * r->schedule.max_block * r->token_bytes,
@@ -228,14 +235,15 @@ static int make_kernels(ring *r, struct made *made, const struct ring_piece *pie
         struct ring_kernel *kernel = &r->kernels[i];
         hcp_attn_problem problem = problem_of(r, call, piece->tokens, accumulate);
         int64_t at = call->row * p->head_dim;
+        int64_t key = call->key * p->head_dim * r->element_bytes;
         int rc = make_attention(r, made, &problem, spare, &kernel->attention, err);
 
         if (rc)
             return rc;
         kernel->args = (hcp_attn_args){.size = sizeof kernel->args,
                                        .q = r->q + at * r->element_bytes,
-                                       .k = kv,
-                                       .v = v,
+                                       .k = kv + key,
+                                       .v = v + key,
                                        .o = r->o + at,
                                        .lse = r->lse + call->row,
                                        .q_len = call->rows,
@@ -261,6 +269,10 @@ static int32_t buffers_of(const struct ring_schedule *s, int32_t most)
 {
     int32_t received = s->inner > 0 ? s->inner - 1 : s->m - 1;
 
+    if (s->inner == 0)
+        received = 0;
+    for (int32_t k = 1; s->inner == 0 && k < s->m; k++)
+        received += s->steps[k].receive != 0;
     if (received < 1)
         return 1;
     return (most < 1 || most > received ? received : most) + outer_buffers(s);
@@ -343,12 +355,13 @@ static int make_events(ring *r, struct hcp_err *err)
 int ring_memory_open(ring *r, struct hcp_err *err)
 {
     const struct ring_schedule *s = &r->schedule;
-    int32_t n_buffers = buffers_of(s, r->config.buffers);
+    int32_t n_buffers;
     size_t rounds = s->inner > 0 ? (size_t)(s->m / s->inner) : 0;
     int rc = ring_shape_of(r, err);
 
     if (rc || s->index < 0)
         return rc;
+    n_buffers = buffers_of(s, r->config.buffers);
     r->attentions = calloc(s->n_calls + 1, sizeof(hcp_attention *));
     r->kernels = calloc(s->n_calls + 1, sizeof *r->kernels);
     r->messages = calloc(s->n_pieces + s->n_send_pieces + 1, sizeof *r->messages);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 #include "executor/decode.h"
+#include "executor/schedule-documents.h"
 #ifdef HAVE_CUDA
 #include "profiler/spin.h"
 #endif
@@ -61,7 +62,9 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
         r->comm = MPI_COMM_NULL;
         decode = ring_plan_is_decode(plan);
         rc = decode ? ring_decode_schedule(plan, config->rank, &r->schedule, err)
-                    : ring_schedule_make(plan, config->rank, config->sub_blocks,
+             : config->documents
+                 ? ring_schedule_documents(config->documents, config->rank, &r->schedule, err)
+                 : ring_schedule_make(plan, config->rank, config->sub_blocks,
                                          &r->schedule, err);
     }
     ring_size = plan->inner_ranks > 0 ? plan->inner_ranks : r->schedule.m;

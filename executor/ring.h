@@ -55,6 +55,8 @@ struct ring_config {
     const struct ring_kv *kv; /* of decode: [n_kv] this rank's KV, the caller's, which lasts
                                  as long as the ring; NULL: made from the seed */
     int32_t n_kv;
+    const hcp_documents_plan *documents; /* whose pack `plan` is, one behind the other; it
+                                            outlives the ring. NULL: one sequence */
 };
 
 /* What one rank measured in one pass, in ms. Times count from the pass's start on this

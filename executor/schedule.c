@@ -70,7 +70,7 @@ static int add_call(struct maker *k, int64_t row, int64_t rows, int64_t keys, in
     struct ring_call *calls = grow(s->calls, s->n_calls, &k->calls_room, sizeof *calls);
     if (!calls)
         return no_memory(err);
-    calls[s->n_calls++] = (struct ring_call){row, rows, keys, causal};
+    calls[s->n_calls++] = (struct ring_call){row, rows, keys, causal, 0};
     s->calls = calls;
     s->pieces[s->n_pieces - 1].n_calls++;
     return HCP_OK;

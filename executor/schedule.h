@@ -26,10 +26,11 @@
 #include "db/error.h"
 #include "planner/hcpplan.h"
 
-/* Own rows [row, row + rows) against the first `keys` keys of a piece. */
+/* Own rows [row, row + rows) against `keys` keys of a piece. */
 struct ring_call {
     int64_t row, rows, keys;
     int causal; /* row i of the call sees keys j <= i + keys - rows */
+    int64_t key; /* the first of them in the piece; 0 but in plans of documents */
 };
 
 /* Own rows [row, row + rows). */

@@ -145,8 +145,8 @@ int ring_store(const struct ring_program *p, const struct ring_result *results, 
     int rc;
 
     if (p->o.no_store || (p->o.n_plan_files && !p->o.db) || p->o.layer.hidden ||
-        ring_plan_is_decode(&p->plans.plans[0]))
-        return HCP_OK; /* rows are of attention in prefill */
+        ring_plan_is_decode(&p->plans.plans[0]) || ring_documents_any(&p->plans))
+        return HCP_OK; /* rows are of one sequence's attention in prefill */
     path = hcp_cli_db(p->o.db, err);
     rc = path ? hcp_db_open(path, HCP_DB_WRITE | HCP_DB_CREATE, &db, err) : err->code;
     if (rc == HCP_OK)

@@ -82,6 +82,7 @@ static int compare_sample(struct verify *v, const struct part *part, int64_t hea
 {
     struct ring_errors *e = v->errors;
     int64_t dim = v->shape.head_dim, position = position_of(v, row);
+    int64_t first = part->first_key * dim * v->element;
     const float *o = v->o_rows + i * dim, *single = v->single_rows + i * dim;
     hcp_attn_problem p = v->shape;
     double lse, excess;
@@ -92,9 +93,11 @@ static int compare_sample(struct verify *v, const struct part *part, int64_t hea
 
     if (rc)
         return verify_fail(v, rc, "copying queries", err);
+    position -= part->first_key;
+    p.kv_len = part->keys;
     p.diag = position; /* q strides are 0: any row of any head is this one */
-    hcp_reference_row(&p, v->q_host, v->k_host, v->v_host, head / p.heads, head % p.heads,
-                      0, v->reference, &lse, v->scratch);
+    hcp_reference_row(&p, v->q_host, v->k_host + first, v->v_host + first, head / p.heads,
+                      head % p.heads, 0, v->reference, &lse, v->scratch);
     for (int64_t d = 0; d < dim; d++) {
         double r = o[d] - v->reference[d], s = single[d] - v->reference[d];
 

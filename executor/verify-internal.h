@@ -16,7 +16,7 @@ enum { VERIFY_CHUNK = 4096 }; /* rows brought to the host at a time */
 struct part {
     int64_t row, rows;
     int64_t segment, n_segments; /* of the rank's */
-    int64_t keys;                /* that the last row sees */
+    int64_t first_key, keys;     /* those that the last row sees */
 };
 
 /* A row of a head to be compared with fp64. */

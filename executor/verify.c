@@ -26,11 +26,22 @@ int verify_fail(const struct verify *v, int rc, const char *doing, struct hcp_er
 
 /* ---- what is compared ---- */
 
+/* A part of a document sees that alone. */
+static void see_document(const struct verify *v, int64_t i, struct part *part)
+{
+    const hcp_documents_plan *d = v->config->documents;
+    const hcp_document_part *p =
+        &d->parts[d->ranks[v->schedule->rank].first_part + i];
+
+    part->first_key = v->segments[i].offset - p->offset;
+    part->keys = v->plan->causal ? p->offset + p->length : d->lengths[p->document];
+}
+
 static int make_parts(struct verify *v, struct hcp_err *err)
 {
     int64_t row = 0;
 
-    v->n_parts = v->plan->causal ? v->n_segments : 1;
+    v->n_parts = v->plan->causal || v->config->documents ? v->n_segments : 1;
     v->parts = calloc((size_t)v->n_parts, sizeof *v->parts);
     if (!v->parts)
         return no_memory(err);
@@ -43,7 +54,9 @@ static int make_parts(struct verify *v, struct hcp_err *err)
                               .segment = i,
                               .n_segments = 1,
                               .keys = s->offset + s->length};
-        if (!v->plan->causal)
+        if (v->config->documents)
+            see_document(v, i, part);
+        else if (!v->plan->causal)
             *part = (struct part){
                 .rows = v->tokens, .n_segments = v->n_segments, .keys = v->plan->seq_len};
         row += part->rows;
@@ -256,6 +269,8 @@ static int single_pass(struct verify *v, const struct part *part, struct hcp_err
 
     if (rc)
         return verify_fail(v, rc, "queries", err);
+    args.k = (const char *)v->k + part->first_key * p.head_dim * v->element;
+    args.v = (const char *)v->v + part->first_key * p.head_dim * v->element;
     p.q_len = args.q_len = part->rows;
     p.kv_len = args.kv_len = part->keys;
     /* A segment's last row sees all of its keys, the others one less each. */

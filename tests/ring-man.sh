@@ -30,6 +30,7 @@ if command -v mpirun >/dev/null; then
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan decode.json --json >>json
         hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json
         hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json --verify --json >>json
+        hcp-ring --local 2 --repeat 1 --warm-up 0 --plan documents.json --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json --json >>json
         hcp-ring "$@" --hidden 64 --ffn 128

@@ -9,6 +9,7 @@
  *        ring-queued-test decode [SEED [PLANS]]: steps of decode, merged in every schedule
  *        ring-queued-test staged [SEED [PLANS]]: likewise over MPI, by way of host memory
  *        ring-queued-test moves [SEED [PLANS]]: KV from one plan's shares to another's
+ *        ring-queued-test documents [SEED [PLANS]]: packs of documents, some of them cut
  *        ring-queued-test unordered: nothing waits for events, which must be found
  *        ring-queued-test stuck: the last rank's device never gets on; all must end
  */
@@ -22,7 +23,7 @@
 #include "executor/verify.h"
 #include "tests/fake-gpu.h"
 
-enum { RANKS = 8, STRIPES = 4, PASSES = 3 };
+enum { RANKS = 8, STRIPES = 4, PASSES = 3, PARTS = 8 };
 
 struct test {
     struct ring_comm comm;
@@ -79,8 +80,9 @@ static _Noreturn void give_up(struct test *t, const struct hcp_err *err)
 struct plan {
     hcp_plan plan;
     hcp_plan_rank ranks[RANKS];
-    hcp_segment segments[RANKS * STRIPES * 2];
+    hcp_segment segments[RANKS * PARTS];
     int64_t tokens[RANKS];
+    const hcp_documents_plan *documents;
 };
 
 static void make_plan(struct test *t, struct plan *p, int64_t length)
@@ -91,7 +93,7 @@ static void make_plan(struct test *t, struct plan *p, int64_t length)
     int64_t counts[RANKS], at = 0, left = length;
 
     memset(p, 0, sizeof *p);
-    hcp_plan_init(&p->plan, p->ranks, RANKS, p->segments, RANKS * STRIPES * 2);
+    hcp_plan_init(&p->plan, p->ranks, RANKS, p->segments, RANKS * PARTS);
     hcp_shape_init(&p->plan.shape);
     snprintf(p->plan.shape.dtype, sizeof p->plan.shape.dtype, "%s",
              dtypes[range(seed, 0, 2)]);
@@ -116,7 +118,7 @@ static void make_plan(struct test *t, struct plan *p, int64_t length)
     }
     p->tokens[range(seed, 0, (int64_t)n - 1)] += left;
     if (hcp_layout_segments(p->plan.layout, p->plan.stripes, n, p->tokens, length,
-                            p->segments, RANKS * STRIPES * 2, counts) != HCP_STATUS_OK)
+                            p->segments, RANKS * PARTS, counts) != HCP_STATUS_OK)
         abort();
     for (size_t i = 0; i < n; i++) {
         p->ranks[i].tokens = p->tokens[i];
@@ -140,7 +142,8 @@ static void open_ring(struct test *t, const struct plan *p, ring **r)
                                  .sub_blocks = p->plan.sub_blocks,
                                  .barrier = p->plan.barrier,
                                  .buffers = p->plan.buffers,
-                                 .seed = t->seed};
+                                 .seed = t->seed,
+                                 .documents = p->documents};
     struct hcp_err err = {0};
 
     if (ring_open(&config, r, &err))
@@ -238,7 +241,7 @@ static void levels(struct test *t, int n)
         p.plan.node_ranks = p.plan.inner_ranks =
             (int32_t)(i % 2 ? ranks / 2 : 2); /* two nodes, or nodes of two */
         if (hcp_layout_segments(p.plan.layout, p.plan.stripes, ranks, p.tokens, length,
-                                p.segments, RANKS * STRIPES * 2, counts) != HCP_STATUS_OK)
+                                p.segments, RANKS * PARTS, counts) != HCP_STATUS_OK)
             abort();
         for (size_t r = 0; r < ranks; r++) {
             p.ranks[r].tokens = p.tokens[r];
@@ -253,6 +256,103 @@ static void levels(struct test *t, int n)
     snprintf(text, sizeof text, "%d rings of rings of %d ranks, %d passes each, are right",
              n, t->comm.size, PASSES);
     point(t, t->wrong == 0, text);
+}
+
+struct pack {
+    struct plan plan;
+    hcp_documents_plan documents;
+    hcp_documents_rank ranks[RANKS];
+    hcp_document_part parts[RANKS * PARTS];
+    int64_t lengths[RANKS * PARTS], starts[RANKS * PARTS];
+};
+
+/* length tokens of a document, after those that earlier ranks have of it. */
+static void add_part(struct pack *p, size_t rank, int64_t document, int64_t length)
+{
+    hcp_documents_plan *d = &p->documents;
+    hcp_documents_rank *r = &p->ranks[rank];
+
+    if (document == (int64_t)d->n_documents)
+        p->lengths[d->n_documents++] = 0;
+    p->parts[d->n_parts++] =
+        (hcp_document_part){document, p->lengths[document], length};
+    p->lengths[document] += length;
+    r->n_parts++;
+    r->tokens += length;
+}
+
+/* Ranks in turn: the rest of a document or another part of it, whole ones, the first part
+ * of one that goes on. */
+static void make_pack(struct test *t, struct pack *p)
+{
+    hcp_documents_plan *d = &p->documents;
+    size_t n = (size_t)t->comm.size;
+    int64_t open = -1, at = 0; /* document that goes on */
+    hcp_plan *plan = &p->plan.plan;
+
+    memset(p, 0, sizeof *p);
+    make_plan(t, &p->plan, 100);
+    plan->barrier = plan->buffers = 0;
+    plan->sub_blocks = 1;
+    plan->layout = HCP_LAYOUT_CONTIGUOUS;
+    hcp_documents_plan_init(d, p->ranks, RANKS, p->parts, RANKS * PARTS, p->lengths,
+                            RANKS * PARTS);
+    d->n_ranks = n;
+    d->causal = plan->causal;
+    d->shape = plan->shape;
+    for (size_t r = 0; r < n; r++) {
+        int last = r + 1 == n;
+
+        p->ranks[r].first_part = (int64_t)d->n_parts;
+        if (open < 0 && !last && range(&t->seed, 0, 5) == 0)
+            continue;
+        if (open >= 0) {
+            add_part(p, r, open, range(&t->seed, 1, 60));
+            open = last || range(&t->seed, 0, 1) ? -1 : open;
+        }
+        for (int64_t k = range(&t->seed, 0, PARTS - 3); k > 0; k--)
+            add_part(p, r, (int64_t)d->n_documents, range(&t->seed, 1, 40));
+        if (p->ranks[r].n_parts == 0 || (open < 0 && !last && d->causal)) {
+            int goes_on = open < 0 && !last && d->causal;
+
+            add_part(p, r, (int64_t)d->n_documents, range(&t->seed, 1, 60));
+            open = goes_on ? (int64_t)d->n_documents - 1 : open;
+        }
+    }
+    for (size_t i = 0; i < d->n_documents; i++) {
+        p->starts[i] = at;
+        at += p->lengths[i];
+    }
+    plan->seq_len = at;
+    plan->n_segments = d->n_parts;
+    for (size_t i = 0; i < d->n_parts; i++)
+        p->plan.segments[i] = (hcp_segment){
+            p->starts[p->parts[i].document] + p->parts[i].offset, p->parts[i].length};
+    for (size_t r = 0; r < n; r++) {
+        p->plan.ranks[r].tokens = p->plan.ranks[r].kv_tokens = p->ranks[r].tokens;
+        p->plan.ranks[r].first_segment = p->ranks[r].first_part;
+        p->plan.ranks[r].n_segments = p->ranks[r].n_parts;
+    }
+    p->plan.documents = d;
+}
+
+static void documents(struct test *t, int n)
+{
+    char text[120];
+    int wrong = 0;
+
+    for (int i = 0; i < n; i++) {
+        static struct pack p;
+
+        make_pack(t, &p);
+        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
+        run_ring(t, &p.plan, PASSES);
+    }
+    snprintf(text, sizeof text, "%d packs on %d ranks, %d passes each, are right", n,
+             t->comm.size, PASSES);
+    MPI_Allreduce(&t->wrong, &wrong, 1, MPI_INT, MPI_SUM, t->comm.world);
+    point(t, wrong == 0, text);
+    point(t, t->late == 0, "and let go when all was queued");
 }
 
 static uint64_t bits_of(const ring *r)
@@ -291,7 +391,7 @@ static void decode(struct test *t, int n, int by_nccl)
         p.plan.sub_blocks = 1;
         snprintf(p.plan.shape.phase, sizeof p.plan.shape.phase, "decode");
         if (hcp_layout_segments(p.plan.layout, 1, p.plan.n_ranks, p.tokens,
-                                p.plan.seq_len, p.segments, RANKS * STRIPES * 2,
+                                p.plan.seq_len, p.segments, RANKS * PARTS,
                                 (int64_t[RANKS]){0}) != HCP_STATUS_OK)
             abort();
         for (size_t k = 0; k < p.plan.n_ranks; k++) {
@@ -500,6 +600,8 @@ int main(int argc, char **argv)
         decode(&t, argc > 3 ? atoi(argv[3]) : 20, *what == 'd');
     else if (strcmp(what, "moves") == 0)
         moves(&t, argc > 3 ? atoi(argv[3]) : 20);
+    else if (strcmp(what, "documents") == 0)
+        documents(&t, argc > 3 ? atoi(argv[3]) : 20);
     else if (strcmp(what, "unordered") == 0)
         unordered(&t);
     else if (strcmp(what, "stuck") == 0)

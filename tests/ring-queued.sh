@@ -40,6 +40,8 @@ FAKE_GPU_PARTIAL=1 run 5 decode 23 6
 run 3 staged 24 6
 run 2 moves 31 8
 run 5 moves 32 6
+run 2 documents 41 6
+run 4 documents 42 6
 run 3 unordered 1
 
 start 2 stuck 1

@@ -107,7 +107,7 @@ dist_check_SCRIPTS += tests/beside-queued.sh
 TESTS += tests/beside-queued.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats \
+ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats tests/ring-documents.bats \
 	tests/ring-leak.sh
 EXTRA_DIST += tests/ring-lib.bash
 dist_check_SCRIPTS += $(ring_scripts)
