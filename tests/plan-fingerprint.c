@@ -290,7 +290,7 @@ static void print_estimates(uint64_t seed)
         struct resources kin = {132, 989.5e9, 4800e6, 1}, target = kin;
         struct hcp_err err;
         hcp_model *model;
-        uint64_t hash;
+        uint64_t hash, bits;
 
         for (int i = 0; i < 25; i++) {
             q[i / 5] = kv[i / 5] = 128 << i / 5;
@@ -309,8 +309,9 @@ static void print_estimates(uint64_t seed)
         target.bytes *= estimate_bandwidth_part(fixture_real(&seed, 0, 1));
         if (estimate_scale(&row, arrays, 9, &kin, &target, 1.4, &model, &hash, &err))
             abort();
-        printf("%016llx %.17g\n", (unsigned long long)hash,
-               hcp_model_block_ms(model, round % 2, 300, 700, NULL));
+        ms[0] = hcp_model_block_ms(model, round % 2, 300, 700, NULL);
+        memcpy(&bits, &ms[0], sizeof bits);
+        printf("%016llx %016llx\n", (unsigned long long)hash, (unsigned long long)bits);
         hcp_model_free(model);
     }
 }
