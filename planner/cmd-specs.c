@@ -15,8 +15,10 @@ struct args {
 };
 
 static const struct argp_option options[] = {
-    {"specs", OPT_SPECS, "FILE", 0, "Table of data sheets ($HCP_SPECS, else the one that is "
-                                    "installed)", 0},
+    {"specs", OPT_SPECS, "FILE", 0,
+     "Table of data sheets ($HCP_SPECS, else the one that is "
+     "installed)",
+     0},
     {"json", 'j', NULL, 0, "Print JSON", 0},
     {0},
 };
@@ -57,8 +59,8 @@ static json_t *spec_json(const hcp_spec *s)
         json_array_append_new(aliases, json_stringn(p, len));
         p += len;
     }
-    return json_pack("{s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s}", "name",
-                     s->name, "arch", s->arch, "sms", (int)s->sms, "bf16_tflops",
+    return json_pack("{s:s, s:s, s:i, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s}",
+                     "name", s->name, "arch", s->arch, "sms", (int)s->sms, "bf16_tflops",
                      number(s->bf16_tflops), "fp16_tflops", number(s->fp16_tflops),
                      "fp32_tflops", number(s->fp32_tflops), "memory_gbps",
                      number(s->memory_gbps), "memory_bytes", (json_int_t)s->memory_bytes,
@@ -112,10 +114,10 @@ static int print(const struct args *args, const hcp_specs *specs, struct hcp_err
 
     for (size_t i = 0; i < n; i++) {
         hcp_spec spec = {.size = sizeof spec};
-        hcp_status status =
-            args->n_names ? hcp_specs_find(specs, args->names[i], err->text,
-                                           sizeof err->text, &spec)
-                          : hcp_specs_get(specs, i, &spec);
+        hcp_status status = args->n_names
+                                ? hcp_specs_find(specs, args->names[i], err->text,
+                                                 sizeof err->text, &spec)
+                                : hcp_specs_get(specs, i, &spec);
 
         if (status) {
             json_decref(array);
@@ -135,9 +137,13 @@ static int print(const struct args *args, const hcp_specs *specs, struct hcp_err
 int cmd_specs(int argc, char **argv)
 {
     static const struct argp argp = {
-        options, parse, "[NAME...]",
+        options,
+        parse,
+        "[NAME...]",
         "Lists the GPUs that ranks can be by their data sheet, as spec:NAME.",
-        NULL,    NULL,  NULL};
+        NULL,
+        NULL,
+        NULL};
     struct args args = {0};
     struct hcp_err err = {0};
     hcp_specs *specs = NULL;

@@ -2,17 +2,18 @@
  *
  * The times of a measured device, scaled to another one by what their data sheets say.
  *
- * A block's roofline time on a device is the sum of two: its arithmetic at peak FLOP/s, in
- * waves of query tiles over the SMs, as the model counts waves, and the bytes of Q, K, V and
- * O once over the memory. What a measured time is above the roofline is how the kernel uses
- * the device, and is taken to be the same on the other one:
+ * A block's roofline time on a device is the sum of two: its arithmetic at peak FLOP/s,
+ * in waves of query tiles over the SMs, as the model counts waves, and the bytes of Q, K,
+ * V and O once over the memory. What a measured time is above the roofline is how the
+ * kernel uses the device, and is taken to be the same on the other one:
  *
  *     t' = f + (t - f) roofline'(q, kv) / roofline(q, kv)
  *
- * f is the fixed cost (launch, first and last tile): what the smallest measured block takes
- * beyond its roofline time at the use of the largest. Few queries do not fill the SMs: then
- * both rooflines have the same waves, and it is the speed of one SM that counts. Decode
- * splits keys over all SMs, and is not rounded up to tiles. Only + - * / decide.
+ * f is the fixed cost (launch, first and last tile): what the smallest measured block
+ * takes beyond its roofline time at the use of the largest. Few queries do not fill the
+ * SMs: then both rooflines have the same waves, and it is the speed of one SM that
+ * counts. Decode splits keys over all SMs, and is not rounded up to tiles. Only + - * /
+ * decide.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +34,8 @@ int32_t estimate_mps_sms(int32_t sms, int32_t percent)
     return 2 * pairs < 2 ? (sms < 2 ? sms : 2) : 2 * pairs;
 }
 
-/* Copies on the recorded H200 at those ten levels (db/profiles/nvidia-h200-sdpa.csv), between
- * them straight. */
+/* Copies on the recorded H200 at those ten levels (db/profiles/nvidia-h200-sdpa.csv),
+ * between them straight. */
 double estimate_bandwidth_part(double part)
 {
     static const double at[][2] = {{0, 0},
@@ -225,7 +226,8 @@ static void scale_grid(struct scaled *s, const struct roofline *kin,
         for (size_t j = 0; j < nkv; j++) {
             double *t = &ms[i * nkv + j];
 
-            *t = f + (*t - f) * (full_ms(target, q[i], kv[j]) / full_ms(kin, q[i], kv[j]));
+            *t =
+                f + (*t - f) * (full_ms(target, q[i], kv[j]) / full_ms(kin, q[i], kv[j]));
             if (i > 0)
                 *t = rise(*t, t[-(ptrdiff_t)nkv]);
             if (j > 0)
@@ -249,9 +251,9 @@ static void scale_squares(struct scaled *s, const struct roofline *kin,
     }
 }
 
-/* Terms of a regression: area by FLOP/s, queries and keys by bandwidth, waves by SMs (each
- * takes as long as before), the constant as it is. In decode there is one query, so that
- * area and keys are one: all by the roofline at the longest keys. */
+/* Terms of a regression: area by FLOP/s, queries and keys by bandwidth, waves by SMs
+ * (each takes as long as before), the constant as it is. In decode there is one query, so
+ * that area and keys are one: all by the roofline at the longest keys. */
 static void scale_terms(struct scaled *s, const struct roofline *kin,
                         const struct roofline *target)
 {

@@ -66,52 +66,43 @@ static const hcp_spec *spec_of(const hcp_models *models, const hcp_rank *rank)
     return name ? specs_find(models->specs, name) : NULL;
 }
 
-/* SMs that a stored model was measured on, by its arrays; 0 unknown. */
-static int32_t sms_seen(const hcp_models *models, size_t stored)
+void estimate_know(const hcp_specs *specs, const struct hcp_key *key,
+                   struct stored_arrays *arrays)
 {
-    const struct stored_arrays *a = &models->arrays[stored];
+    int32_t seen = 0; /* SMs that it was measured on */
 
-    for (size_t i = 0; i < a->n; i++)
-        if (strcmp(a->array[i].name, "shape") == 0 && a->array[i].n == 7)
-            return (int32_t)a->array[i].v[3];
-    return 0;
-}
-
-/* What a stored model's rank had; -1: it is no kin. */
-static int kin_resources(const hcp_models *models, size_t stored, const hcp_spec **spec,
-                         struct resources *out)
-{
-    const struct hcp_key *key = &hcp_model_row(models->stored[stored].model)->key;
-
-    *spec = specs_find(models->specs, key->device);
-    if (!*spec)
-        return -1;
-    /* Seen more than the sheet has: the sheet is of another board. */
-    return estimate_resources(*spec, key->limit, sms_seen(models, stored), key->dtype, out);
+    for (size_t i = 0; i < arrays->n; i++)
+        if (strcmp(arrays->array[i].name, "shape") == 0 && arrays->array[i].n == 7)
+            seen = (int32_t)arrays->array[i].v[3];
+    arrays->spec = specs_find(specs, key->device);
+    /* More SMs than the sheet has: it is another board's. */
+    if (arrays->spec &&
+        estimate_resources(arrays->spec, key->limit, seen, key->dtype, &arrays->have))
+        arrays->spec = NULL;
 }
 
 /* The nearest stored model of a kernel (NULL: any), or -1. */
 static ptrdiff_t nearest(const hcp_models *models, const hcp_shape *shape,
                          const hcp_rank *rank, const char *provider, struct near *how)
 {
-    const hcp_spec *spec = spec_of(models, rank), *other;
-    struct resources want, have;
+    const hcp_spec *spec = spec_of(models, rank);
+    struct resources want;
     ptrdiff_t best = -1;
 
     if (!spec || estimate_resources(spec, rank->limit, 0, shape->dtype, &want))
         return -1;
     for (size_t i = 0; i < models->n_stored; i++) {
         const struct hcp_key *key = &hcp_model_row(models->stored[i].model)->key;
+        const hcp_spec *other = models->arrays[i].spec;
         struct near n;
 
-        if (!same_family(key, shape) ||
-            (provider && strcmp(key->provider, provider) != 0) ||
-            kin_resources(models, i, &other, &have))
+        if (!other || !same_family(key, shape) ||
+            (provider && strcmp(key->provider, provider) != 0))
             continue;
         n.generation = strcmp(other->arch, spec->arch) != 0;
         n.device = apart(peak(other, shape->dtype), peak(spec, shape->dtype)) *
                    apart(other->memory_gbps, spec->memory_gbps);
-        n.part = apart(have.part, want.part);
+        n.part = apart(models->arrays[i].have.part, want.part);
         n.limit = strcmp(key->limit, rank->limit) != 0;
         if (best < 0 || nearer(&n, how)) {
             best = (ptrdiff_t)i;
@@ -125,17 +116,16 @@ const struct hcp_key *estimate_kin(const struct hcp_models *models,
                                    const hcp_shape *shape, const hcp_rank *rank,
                                    const char *provider, double *speed)
 {
-    const hcp_spec *other;
-    struct resources want, have;
-    struct near how;
+    struct resources want;
+    struct near how = {0};
     ptrdiff_t at = nearest(models, shape, rank, provider, &how);
 
     if (at < 0)
         return NULL;
     estimate_resources(spec_of(models, rank), rank->limit, 0, shape->dtype, &want);
-    kin_resources(models, (size_t)at, &other, &have);
-    *speed = strcmp(shape->phase, "decode") == 0 ? want.bytes / have.bytes
-                                                 : want.flops / have.flops;
+    *speed = strcmp(shape->phase, "decode") == 0
+                 ? want.bytes / models->arrays[at].have.bytes
+                 : want.flops / models->arrays[at].have.flops;
     return &hcp_model_row(models->stored[at].model)->key;
 }
 
@@ -151,19 +141,21 @@ hcp_status estimate_check(const struct hcp_models *models, const hcp_shape *shap
     int32_t value = 0;
 
     if (!models->specs)
-        return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
-                         "rank %zu, '%s', is a data sheet, and no table of them is loaded: "
-                         "use hcp-plan, or hcp_models_load_specs()",
-                         r, rank->device);
+        return plan_fail(
+            text, text_size, HCP_STATUS_NO_MODEL,
+            "rank %zu, '%s', is a data sheet, and no table of them is loaded: "
+            "use hcp-plan, or hcp_models_load_specs()",
+            r, rank->device);
     spec = specs_find(models->specs, name);
     if (!spec)
         return specs_unknown(models->specs, name, text, text_size);
     if (rank->limit[0])
         hcp_parse_limit(rank->limit, kind, &value, NULL);
     if (rank->limit[0] && strcmp(kind, "mps") != 0 && strcmp(kind, "green") != 0)
-        return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "rank %zu, '%s@%s': a GPU is limited by mps:PERCENT or green:SMS",
-                         r, rank->device, rank->limit);
+        return plan_fail(
+            text, text_size, HCP_STATUS_INVALID,
+            "rank %zu, '%s@%s': a GPU is limited by mps:PERCENT or green:SMS", r,
+            rank->device, rank->limit);
     if (strcmp(kind, "green") == 0 && value > spec->sms)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "rank %zu, '%s@%s': %s has %d SMs", r, rank->device, rank->limit,
@@ -207,16 +199,17 @@ hcp_status estimate_none(const struct hcp_models *models, const hcp_shape *shape
 
         if (i > 0 && strcmp(device, models->measured[i - 1].device) == 0)
             continue;
-        len += (size_t)snprintf(others + len, sizeof others - len, "%s%s%s",
-                                n++ ? ", " : "; measured are ", device,
-                                specs_find(models->specs, device) ? ""
-                                                                  : " (not in the table)");
+        len += (size_t)snprintf(
+            others + len, sizeof others - len, "%s%s%s", n++ ? ", " : "; measured are ",
+            device, specs_find(models->specs, device) ? "" : " (not in the table)");
     }
     return plan_fail(
         text, text_size, HCP_STATUS_NO_MODEL,
         "no measured kin of '%s%s%s' (rank %zu; %s%s%s) in %s: times of a data sheet are "
-        "scaled from a profile of another GPU of the table; run 'hcp-profile run --db %s%s' "
-        "on one, or import a recorded one ('hcp-profile import --db %s nvidia-h200'), then "
+        "scaled from a profile of another GPU of the table; run 'hcp-profile run --db "
+        "%s%s' "
+        "on one, or import a recorded one ('hcp-profile import --db %s nvidia-h200'), "
+        "then "
         "'hcp-plan fit --db %s'%s",
         rank->device, at, rank->limit, r, provider ? provider : "", provider ? ", " : "",
         described, models->path, models->path, bind_run_options("", shape, provider, run),
@@ -258,26 +251,27 @@ struct making {
     struct hcp_err err;
 };
 
-/* The scaled model of a stored one; hash is that of both sheets, the stored model and what
- * was made of it. */
+/* The scaled model of a stored one; hash is that of both sheets, the stored model and
+ * what was made of it. */
 static hcp_model *scale(struct making *m, const hcp_model *from, uint64_t *hash)
 {
     const hcp_models *models = m->ring->models;
     size_t at = stored_number(models, from);
+    const struct stored_arrays *arrays = &models->arrays[at];
     struct hcp_model_row row = *hcp_model_row(from);
-    const hcp_spec *spec;
-    struct resources have;
     hcp_model *model = NULL;
     uint64_t h;
 
-    if (kin_resources(models, at, &spec, &have)) {
-        hcp_fail(&m->err, HCP_FAILED, "'%s' has no data sheet", row.key.device);
+    if (!arrays->spec) { /* others of its key had SMs that the sheet has */
+        hcp_fail(&m->err, HCP_FAILED,
+                 "its kin '%s' was seen with more SMs than its data sheet has",
+                 row.key.device);
         return NULL;
     }
     memcpy(row.key.device, m->b->spec.device, sizeof row.key.device);
     memcpy(row.key.limit, m->b->spec.limit, sizeof row.key.limit);
-    if (estimate_scale(&row, models->arrays[at].array, models->arrays[at].n, &have,
-                       &m->want, m->e->said.factor, &model, &h, &m->err) != HCP_OK)
+    if (estimate_scale(&row, arrays->array, arrays->n, &arrays->have, &m->want,
+                       m->e->said.factor, &model, &h, &m->err) != HCP_OK)
         return NULL;
     hash_u64(hash, h);
     hash_u64(hash, models->stored[at].hash);
@@ -367,8 +361,7 @@ hcp_status estimate_bind(struct hcp_ring *ring, size_t r, char *text, size_t tex
     const struct bound_rank *before = like(ring, r);
     struct making m = {.ring = ring, .b = b};
     const struct hcp_key *key;
-    struct resources have;
-    struct near how;
+    struct near how = {0};
     hcp_rank stand = b->spec;
     ptrdiff_t at;
     int stale = 0, blends;
@@ -381,10 +374,9 @@ hcp_status estimate_bind(struct hcp_ring *ring, size_t r, char *text, size_t tex
     }
     at = nearest(ring->models, &ring->shape, &b->spec, ring->provider, &how);
     if (at < 0)
-        return estimate_none(ring->models, &ring->shape, &b->spec, r, ring->provider, text,
-                             text_size);
-    if (!ring->estimates &&
-        !(ring->estimates = calloc(ring->n, sizeof *ring->estimates)))
+        return estimate_none(ring->models, &ring->shape, &b->spec, r, ring->provider,
+                             text, text_size);
+    if (!ring->estimates && !(ring->estimates = calloc(ring->n, sizeof *ring->estimates)))
         return plan_fail(text, text_size, HCP_STATUS_NO_MEMORY, "out of memory");
     b->estimate = (int32_t)ring->n_estimates++;
     m.e = &ring->estimates[b->estimate];
@@ -393,8 +385,8 @@ hcp_status estimate_bind(struct hcp_ring *ring, size_t r, char *text, size_t tex
     memcpy(stand.limit, key->limit, sizeof stand.limit);
     m.target = spec_of(ring->models, &b->spec);
     estimate_resources(m.target, b->spec.limit, 0, ring->shape.dtype, &m.want);
-    kin_resources(ring->models, (size_t)at, &m.kin, &have);
-    say(&m, &how, &stand, &have);
+    m.kin = ring->models->arrays[at].spec;
+    say(&m, &how, &stand, &ring->models->arrays[at].have);
     for (int k = HCP_MODEL_LUT; k <= HCP_MODEL_POLY; k++) {
         const struct stored_model *stored = bind_find_model(
             ring->models, &ring->shape, &stand, ring->provider, kinds[k], &stale);
@@ -402,14 +394,14 @@ hcp_status estimate_bind(struct hcp_ring *ring, size_t r, char *text, size_t tex
         b->hash[k] = 0;
         b->model[k] = NULL;
         if (stored && !(b->model[k] = scale(&m, stored->model, &b->hash[k])))
-            return plan_fail(text, text_size, HCP_STATUS_NO_MODEL, "rank %zu, '%s': %s", r,
-                             b->spec.device, m.err.text);
+            return plan_fail(text, text_size, HCP_STATUS_NO_MODEL, "rank %zu, '%s': %s",
+                             r, b->spec.device, m.err.text);
     }
     blends = !b->model[HCP_MODEL_LUT] && !b->model[HCP_MODEL_POLY] && !stale;
     for (int k = HCP_MODEL_LUT; blends && k <= HCP_MODEL_POLY; k++)
         if (scale_batches(&m, &stand, k, kinds[k]))
-            return plan_fail(text, text_size, HCP_STATUS_NO_MODEL, "rank %zu, '%s': %s", r,
-                             b->spec.device, m.err.text);
+            return plan_fail(text, text_size, HCP_STATUS_NO_MODEL, "rank %zu, '%s': %s",
+                             r, b->spec.device, m.err.text);
     if (!b->model[HCP_MODEL_LUT] && !b->model[HCP_MODEL_POLY])
         return stale ? stale_kin(ring, &b->spec, &stand, r, text, text_size)
                      : estimate_none(ring->models, &ring->shape, &b->spec, r,

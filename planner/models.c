@@ -101,6 +101,8 @@ static int add_model(const struct hcp_model_row *row,
         hcp_model_free(entry->model);
         rc = hcp_fail(load->err, HCP_FAILED, "out of memory for models");
     }
+    if (rc == HCP_OK && models->specs)
+        estimate_know(models->specs, &row->key, &models->arrays[models->n_stored]);
     if (rc == HCP_OK)
         models->n_stored++;
     return rc;

@@ -55,10 +55,20 @@ struct stored_model {
     int stale;     /* samples changed since the fit */
 };
 
-/* What a stored model was made of. */
+/* What a device has under a limit, by its data sheet. */
+struct resources {
+    int32_t sms;
+    double flops; /* a ms, of the dtype, dense */
+    double bytes; /* a ms */
+    double part;  /* of its SMs */
+};
+
+/* What a stored model was made of, and on what. */
 struct stored_arrays {
     struct hcp_named_array *array;
     size_t n;
+    const hcp_spec *spec; /* NULL: its device has no data sheet, or a larger one */
+    struct resources have;
 };
 
 struct hcp_models {

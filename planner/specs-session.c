@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hcp-plan: ranks of data sheets. Where their table is, what --memory spec means, and what
- * is said of estimates.
+ * hcp-plan: ranks of data sheets. Where their table is, what --memory spec means, and
+ * what is said of estimates.
  */
 #include "config.h"
 #include <stdlib.h>
@@ -39,7 +39,8 @@ int session_specs(const struct plan_args *args, hcp_rank *ranks, size_t n,
     int needed = args->specs != NULL, rc = HCP_OK;
 
     for (size_t r = 0; r < n; r++)
-        needed |= session_is_spec(ranks[r].device) || ranks[r].max_bytes == MEMORY_OF_SPEC;
+        needed |=
+            session_is_spec(ranks[r].device) || ranks[r].max_bytes == MEMORY_OF_SPEC;
     if (needed)
         rc = session_specs_load(args->specs, &s->specs, err);
     for (size_t r = 0; r < n && rc == HCP_OK; r++) {
@@ -48,8 +49,8 @@ int session_specs(const struct plan_args *args, hcp_rank *ranks, size_t n,
 
         if (ranks[r].max_bytes != MEMORY_OF_SPEC)
             continue;
-        status = hcp_specs_find(s->specs, ranks[r].device, err->text, sizeof err->text,
-                                &spec);
+        status =
+            hcp_specs_find(s->specs, ranks[r].device, err->text, sizeof err->text, &spec);
         if (status && !session_is_spec(ranks[r].device))
             return hcp_fail(err, HCP_NO_ANSWER,
                             "--memory spec: '%s' (rank %zu) is not in the table of data "
@@ -65,11 +66,12 @@ int session_specs(const struct plan_args *args, hcp_rank *ranks, size_t n,
 
 int session_no_link(const char *device, const char *option, struct hcp_err *err)
 {
-    return hcp_fail(err, HCP_NO_ANSWER,
-                    "%s: '%s' is a data sheet, whose transfers nobody has measured; give "
-                    "--link-alpha-us and --link-gbps, or --links FILE ('hcp-plan specs %s' "
-                    "has its NVLink and PCIe, both directions together: half each way)",
-                    option, device, device + sizeof "spec:" - 1);
+    return hcp_fail(
+        err, HCP_NO_ANSWER,
+        "%s: '%s' is a data sheet, whose transfers nobody has measured; give "
+        "--link-alpha-us and --link-gbps, or --links FILE ('hcp-plan specs %s' "
+        "has its NVLink and PCIe, both directions together: half each way)",
+        option, device, device + sizeof "spec:" - 1);
 }
 
 /* ---- what is said ---- */
@@ -92,11 +94,12 @@ static void say(FILE *out, const char *before, const hcp_rank_estimate *e)
     char kin[112];
 
     plan_rank_name(e->kin_device, e->kin_limit, kin, sizeof kin);
-    fprintf(out,
-            "%sspec:%s is estimated from %s (%.3g of its FLOP/s, %.3g of its bandwidth, %d "
-            "SMs by %d), within a factor of %.3g; to measure it, run '%s' on that machine\n",
-            before, e->name, kin, e->flops_ratio, e->memory_ratio, (int)e->sms,
-            (int)e->kin_sms, e->factor, e->command);
+    fprintf(
+        out,
+        "%sspec:%s is estimated from %s (%.3g of its FLOP/s, %.3g of its bandwidth, %d "
+        "SMs by %d), within a factor of %.3g; to measure it, run '%s' on that machine\n",
+        before, e->name, kin, e->flops_ratio, e->memory_ratio, (int)e->sms,
+        (int)e->kin_sms, e->factor, e->command);
 }
 
 int session_say_estimates(const struct session *s, int json)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of data sheets (hcp-db(5)): strict, so that a slip in a number does not pass for
- * another GPU.
+ * The table of data sheets (hcp-db(5)): strict, so that a slip in a number does not pass
+ * for another GPU.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,9 +28,9 @@ enum {
     FILE_MAX_BYTES = 1 << 20
 };
 
-static const char *const columns[COLUMNS] = {
-    "name", "arch",     "sms",    "bf16",   "fp16", "fp32",
-    "mem_gbps", "mem_gb", "nvlink", "pcie", "aliases"};
+static const char *const columns[COLUMNS] = {"name",   "arch", "sms",      "bf16",
+                                             "fp16",   "fp32", "mem_gbps", "mem_gb",
+                                             "nvlink", "pcie", "aliases"};
 
 const char *specs_name(const char *device)
 {
@@ -92,13 +92,11 @@ static int read_fields(char *const field[COLUMNS], hcp_spec *out, struct hcp_err
     struct {
         int column, needed;
         double most, *to;
-    } numbers[] = {{COL_BF16, 0, 1e6, &out->bf16_tflops},
-                   {COL_FP16, 0, 1e6, &out->fp16_tflops},
-                   {COL_FP32, 0, 1e6, &out->fp32_tflops},
-                   {COL_MEM_GBPS, 1, 1e6, &out->memory_gbps},
-                   {COL_MEM_GB, 1, 1e5, &out->memory_gb},
-                   {COL_NVLINK, 0, 1e5, &out->nvlink_gbps},
-                   {COL_PCIE, 0, 1e5, &out->pcie_gbps}};
+    } numbers[] = {
+        {COL_BF16, 0, 1e6, &out->bf16_tflops}, {COL_FP16, 0, 1e6, &out->fp16_tflops},
+        {COL_FP32, 0, 1e6, &out->fp32_tflops}, {COL_MEM_GBPS, 1, 1e6, &out->memory_gbps},
+        {COL_MEM_GB, 1, 1e5, &out->memory_gb}, {COL_NVLINK, 0, 1e5, &out->nvlink_gbps},
+        {COL_PCIE, 0, 1e5, &out->pcie_gbps}};
     int64_t sms = 0;
 
     if (read_slug(field[COL_NAME], "name", NAME_SIZE, out->name, err) ||
@@ -240,30 +238,34 @@ static hcp_status parse_into(hcp_specs *specs, const char *text, size_t length,
                              "%s:%d: more than %d GPUs", specs->path, number,
                              (int)SPECS_MAX);
         if (specs->n == room) {
-            hcp_spec *more = realloc(specs->spec, (room = room ? 2 * room : 32) *
-                                                      sizeof *more);
+            hcp_spec *more =
+                realloc(specs->spec, (room = room ? 2 * room : 32) * sizeof *more);
             if (!more)
-                return plan_fail(error, error_size, HCP_STATUS_NO_MEMORY, "out of memory");
+                return plan_fail(error, error_size, HCP_STATUS_NO_MEMORY,
+                                 "out of memory");
             specs->spec = more;
         }
         if (read_line(line, &specs->spec[specs->n], &err) != HCP_OK)
-            return plan_fail(error, error_size, HCP_STATUS_INVALID,
-                             "%s:%d: %s; a line is: name arch sms bf16 fp16 fp32 mem_gbps "
-                             "mem_gb nvlink pcie aliases source (hcp-db(5))",
-                             specs->path, number, err.text);
+            return plan_fail(
+                error, error_size, HCP_STATUS_INVALID,
+                "%s:%d: %s; a line is: name arch sms bf16 fp16 fp32 mem_gbps "
+                "mem_gb nvlink pcie aliases source (hcp-db(5))",
+                specs->path, number, err.text);
         specs->n++;
         again = taken(specs, one);
         if (again)
-            return plan_fail(error, error_size, HCP_STATUS_INVALID,
-                             "%s:%d: '%s' is there already; names and aliases mean one GPU",
-                             specs->path, number, again);
+            return plan_fail(
+                error, error_size, HCP_STATUS_INVALID,
+                "%s:%d: '%s' is there already; names and aliases mean one GPU",
+                specs->path, number, again);
     }
-    return specs->n > 0 ? HCP_STATUS_OK
-                        : plan_fail(error, error_size, HCP_STATUS_INVALID,
-                                    "%s: no GPU in it; a line is: name arch sms bf16 fp16 "
-                                    "fp32 mem_gbps mem_gb nvlink pcie aliases source "
-                                    "(hcp-db(5))",
-                                    specs->path);
+    return specs->n > 0
+               ? HCP_STATUS_OK
+               : plan_fail(error, error_size, HCP_STATUS_INVALID,
+                           "%s: no GPU in it; a line is: name arch sms bf16 fp16 "
+                           "fp32 mem_gbps mem_gb nvlink pcie aliases source "
+                           "(hcp-db(5))",
+                           specs->path);
 }
 
 hcp_status specs_parse(const char *text, size_t length, const char *path, char *error,
@@ -292,11 +294,11 @@ hcp_status hcp_specs_load(const char *path, char *text, size_t text_size, hcp_sp
     size_t n;
     int bad;
 
-    if (!path || !*path || !out || strlen(path) >= sizeof ((hcp_specs *)0)->path)
+    if (!path || !*path || !out || strlen(path) >= sizeof((hcp_specs *)0)->path)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "no path of a table of data sheets, or one of more than %zu "
                          "characters",
-                         sizeof ((hcp_specs *)0)->path - 1);
+                         sizeof((hcp_specs *)0)->path - 1);
     file = fopen(path, "rbe");
     if (!file)
         return plan_fail(text, text_size, HCP_STATUS_IO,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside libhcpplan: GPUs that nobody has profiled. specs.c reads the table of data sheets,
- * estimate.c makes models of its GPUs from those of measured kin.
+ * Inside libhcpplan: GPUs that nobody has profiled. specs.c reads the table of data
+ * sheets, estimate.c makes models of its GPUs from those of measured kin.
  */
 #ifndef HCP_SPECS_H
 #define HCP_SPECS_H
@@ -29,13 +29,6 @@ hcp_status specs_unknown(const hcp_specs *specs, const char *name, char *text,
 /* A copy, or NULL without memory. */
 hcp_specs *specs_copy(const hcp_specs *specs);
 
-/* What a device has under a limit. */
-struct resources {
-    int32_t sms;
-    double flops; /* a ms, of the dtype, dense */
-    double bytes; /* a ms */
-    double part;  /* of its SMs */
-};
 /* The SMs an MPS percentage leaves: whole pairs of those of the H200's ten levels. */
 int32_t estimate_mps_sms(int32_t sms, int32_t percent);
 /* Of the memory's bandwidth that a part of the SMs reaches. */
@@ -44,6 +37,10 @@ double estimate_bandwidth_part(double part);
  * kind, more SMs than it has, or no such dtype (0 TFLOP/s). */
 int estimate_resources(const hcp_spec *spec, const char *limit, int32_t seen,
                        const char *dtype, struct resources *out);
+
+/* Sets spec and resources of a stored model's arrays. */
+void estimate_know(const hcp_specs *specs, const struct hcp_key *key,
+                   struct stored_arrays *arrays);
 
 /* A model whose times are those of another's arrays on other resources, bit for bit the
  * same on every machine. factor: its error bars are that much wider. */
@@ -54,7 +51,8 @@ int estimate_scale(const struct hcp_model_row *row, const struct hcp_named_array
 /* The times that rank r of a ring being made is to be estimated from, into b->model, hash
  * and estimate. */
 hcp_status estimate_bind(struct hcp_ring *ring, size_t r, char *text, size_t text_size);
-/* What is wrong with a rank of a data sheet that can be said before kernels are chosen. */
+/* What is wrong with a rank of a data sheet that can be said before kernels are chosen.
+ */
 hcp_status estimate_check(const struct hcp_models *models, const hcp_shape *shape,
                           const hcp_rank *rank, size_t r, char *text, size_t text_size);
 /* HCP_STATUS_NO_MODEL: nothing that is measured is kin of a rank. */

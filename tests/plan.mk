@@ -14,7 +14,7 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
 	tests/test-plan-moves tests/test-plan-documents tests/test-plan-rebalance \
 	tests/test-plan-factor tests/test-plan-specs \
-	tests/test-plan-disagg tests/test-plan-chunks
+	tests/test-plan-disagg tests/test-plan-chunks tests/test-specs-table
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
@@ -79,6 +79,10 @@ tests_test_plan_chunks_SOURCES = tests/test-plan-chunks.c tests/chunks-reference
 	tests/chunks-reference.c $(PLAN_FIXTURE)
 tests_test_plan_chunks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_chunks_LDADD = $(PLAN_LIBS)
+tests_test_specs_table_SOURCES = tests/test-specs-table.c tests/specs-reference.h \
+	tests/specs-reference.c $(PLAN_FIXTURE)
+tests_test_specs_table_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_specs_table_LDADD = $(PLAN_LIBS)
 tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)

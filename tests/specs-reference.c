@@ -75,7 +75,8 @@ void ref_grid(const struct ref_shape *s, const struct ref_device *kin,
 
     for (int i = 0; i < nq; i++)
         for (int j = 0; j < nkv; j++) {
-            double t = ms[i * nkv + j], used = (t - f) / roofline(s, kin, q[i], kv[j], kv[j]);
+            double t = ms[i * nkv + j],
+                   used = (t - f) / roofline(s, kin, q[i], kv[j], kv[j]);
 
             t = f + used * roofline(s, target, q[i], kv[j], kv[j]);
             if (i > 0)
@@ -98,7 +99,8 @@ void ref_squares(const struct ref_shape *s, const struct ref_device *kin,
                      square_roof(s, kin, len[n - 1]));
 
     for (int i = 0; i < n; i++) {
-        ms[i] = f + (ms[i] - f) / square_roof(s, kin, len[i]) * square_roof(s, target, len[i]);
+        ms[i] = f + (ms[i] - f) / square_roof(s, kin, len[i]) *
+                        square_roof(s, target, len[i]);
         if (i > 0)
             ms[i] = fmax(ms[i], ms[i - 1] * (1 + 1e-7));
     }
@@ -113,7 +115,8 @@ void ref_terms(const struct ref_shape *s, const struct ref_device *kin,
     double w = s->ctas && s->sm_known ? (double)kin->used / target->used : 1;
 
     if (s->decode) {
-        a = roofline(s, target, 1, longest, longest) / roofline(s, kin, 1, longest, longest);
+        a = roofline(s, target, 1, longest, longest) /
+            roofline(s, kin, 1, longest, longest);
         m = a;
         w = a;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A second way from a kin's table to the times of a data sheet, written from planner/specs.md
- * and the arrays of fit/model-internal.h, sharing no code with planner/.
+ * A second way from a kin's table to the times of a data sheet, written from
+ * planner/specs.md and the arrays of fit/model-internal.h, sharing no code with planner/.
  */
 #ifndef SPECS_REFERENCE_H
 #define SPECS_REFERENCE_H

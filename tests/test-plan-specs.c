@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPUs by their data sheet: times against a second way of scaling, plans against those of a
- * profile with exactly these times, the table's text, and what is said when there is no
- * answer.
+ * GPUs by their data sheet: times against a second way of scaling, plans against those of
+ * a profile with exactly these times, and what is said when there is no answer.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -105,7 +104,8 @@ static void fill_times(struct gpu *g, uint64_t *seed)
 
 static struct ref_device device(uint64_t *seed)
 {
-    return (struct ref_device){fixture_real(seed, 20, 3000), fixture_real(seed, 200, 9000),
+    return (struct ref_device){fixture_real(seed, 20, 3000),
+                               fixture_real(seed, 200, 9000),
                                2 * (int)fixture_range(seed, 10, 90), 0};
 }
 
@@ -146,24 +146,21 @@ static void make_gpu(struct gpu *g, uint64_t *seed, int decode)
 }
 
 /* Puts a model into a database: times of g, on a device with so many SMs. */
-static void put(hcp_db *db, const struct gpu *g, const char *device_name, const char *limit,
-                int sms, double lo, double hi)
+static void put(hcp_db *db, const struct gpu *g, const char *device_name,
+                const char *limit, int sms, double lo, double hi)
 {
-    double shape[7] = {g->shape.tile_q,  128, 32, g->shape.sm_known ? sms : 0,
-                       g->shape.rho, g->shape.lambda, g->shape.first};
+    double shape[7] = {
+        g->shape.tile_q, 128,           32, g->shape.sm_known ? sms : 0, g->shape.rho,
+        g->shape.lambda, g->shape.first};
     double hull[6] = {1, 8192, 1, 32768, 1, 8192}, error[3] = {1e9, lo, hi};
     double finish[4], known[NODES * NODES], ms[NODES * NODES];
     size_t nq = g->shape.decode ? 1 : NODES;
-    struct hcp_named_array lut[] = {{"shape", 7, shape},
-                                    {"hull", 6, hull},
-                                    {"error", 3, error},
-                                    {"finish", 4, finish},
-                                    {"q", nq, (double *)g->q},
-                                    {"kv", NODES, (double *)g->kv},
-                                    {"ms", nq * NODES, ms},
-                                    {"known", nq * NODES, known},
-                                    {"s", nq, (double *)g->q},
-                                    {"s_ms", nq, (double *)g->s_ms}};
+    struct hcp_named_array lut[] = {
+        {"shape", 7, shape},       {"hull", 6, hull},
+        {"error", 3, error},       {"finish", 4, finish},
+        {"q", nq, (double *)g->q}, {"kv", NODES, (double *)g->kv},
+        {"ms", nq * NODES, ms},    {"known", nq * NODES, known},
+        {"s", nq, (double *)g->q}, {"s_ms", nq, (double *)g->s_ms}};
     struct hcp_named_array poly[] = {{"shape", 7, shape},
                                      {"hull", 6, hull},
                                      {"error", 3, error},
@@ -194,7 +191,8 @@ static void put(hcp_db *db, const struct gpu *g, const char *device_name, const 
     strcpy(row.tool_version, "0.2.0");
     assert_int_equal(hcp_db_samples_hash(db, &row.key, &row.samples_hash, &err), HCP_OK);
     if (hcp_db_put_model(db, &row, g->poly ? poly : lut,
-                         (g->poly ? 6 : 10) - (g->shape.decode && !g->poly ? 2 : 0), &err))
+                         (g->poly ? 6 : 10) - (g->shape.decode && !g->poly ? 2 : 0),
+                         &err))
         fail_msg("%s", err.text);
 }
 
@@ -211,8 +209,8 @@ static hcp_db *open_db(const char *name)
 
 static void put_line(FILE *f, const char *name, int arch, const struct ref_device *d)
 {
-    fprintf(f, "%s g%d %d %.17g - - %.17g 80 - - - made up\n", name, arch, d->sms, d->tflops,
-            d->gbps);
+    fprintf(f, "%s g%d %d %.17g - - %.17g 80 - - - made up\n", name, arch, d->sms,
+            d->tflops, d->gbps);
 }
 
 /* GPUs of a seed, measured in kin.db; a table with both sheets of each. */
@@ -297,11 +295,11 @@ static void check_times(const struct gpu *g, const hcp_ring *ring)
             double x = g->q[i], y = ceil(g->kv[j] / 128) * 128;
             double w = ref_wave_tokens(&r.shape, r.target.used, x);
 
-            assert_near(got, !g->poly ? r.ms[i * NODES + j]
-                                      : r.full[0] + r.full[1] * x * y + r.full[2] * x +
-                                            r.full[3] * y + r.full[4] * w * y +
-                                            r.full[5] * w + r.full[6] * sqrt(x) * y +
-                                            r.full[7] * x * sqrt(y));
+            assert_near(got, !g->poly
+                                 ? r.ms[i * NODES + j]
+                                 : r.full[0] + r.full[1] * x * y + r.full[2] * x +
+                                       r.full[3] * y + r.full[4] * w * y + r.full[5] * w +
+                                       r.full[6] * sqrt(x) * y + r.full[7] * x * sqrt(y));
         }
     for (int i = 0; i < nq && !g->shape.decode; i++) {
         double got = block(ring, 1, 1, (int64_t)g->q[i], (int64_t)g->q[i], &p);
@@ -341,9 +339,9 @@ static void times(int decode)
     uint64_t seed = 5;
     char text[900] = "", kin[32], target[32];
 
-    assert_int_equal(hcp_models_load_specs(in_folder("kin.db"), specs, text, sizeof text,
-                                           &models),
-                     HCP_STATUS_OK);
+    assert_int_equal(
+        hcp_models_load_specs(in_folder("kin.db"), specs, text, sizeof text, &models),
+        HCP_STATUS_OK);
     hcp_specs_free(specs); /* it was copied */
     for (int i = 0; i < GPUS; i++) {
         hcp_ring *ring;
@@ -382,8 +380,8 @@ static void times_of_decode(void **state)
 
 /* ---- plans ---- */
 
-/* What a profile of the target would hold: the estimated times at its lengths, bit for bit,
- * and error bars as wide. */
+/* What a profile of the target would hold: the estimated times at its lengths, bit for
+ * bit, and error bars as wide. */
 static void put_twin(hcp_db *db, const struct gpu *g, const hcp_ring *ring, int i)
 {
     struct gpu twin = *g;
@@ -400,9 +398,9 @@ static void put_twin(hcp_db *db, const struct gpu *g, const hcp_ring *ring, int 
         twin.s_ms[a] = block(ring, 1, 1, (int64_t)g->q[a], (int64_t)g->q[a], &p);
     }
     for (int k = 0; k < 2; k++) { /* exact: a row's part is the difference at one row */
-        double part = (ref_bandwidth_part((double)g->kin.used / g->kin.sms) * g->kin.gbps) /
-                      (ref_bandwidth_part((double)g->target.used / g->target.sms) *
-                       g->target.gbps);
+        double part =
+            (ref_bandwidth_part((double)g->kin.used / g->kin.sms) * g->kin.gbps) /
+            (ref_bandwidth_part((double)g->target.used / g->target.sms) * g->target.gbps);
 
         twin.finish[2 * k + 1] = m->finish[k][1];
         assert_near(twin.finish[2 * k + 1], g->finish[2 * k + 1] * part);
@@ -446,9 +444,9 @@ static void plans(int decode)
     uint64_t seed = 3;
     int tables = 0;
 
-    assert_int_equal(hcp_models_load_specs(in_folder("kin.db"), specs, text, sizeof text,
-                                           &models),
-                     HCP_STATUS_OK);
+    assert_int_equal(
+        hcp_models_load_specs(in_folder("kin.db"), specs, text, sizeof text, &models),
+        HCP_STATUS_OK);
     assert_int_equal(hcp_db_begin(db, &err), HCP_OK);
     for (int i = 0; i < GPUS; i++) {
         gpus[i].poly ? 0 : tables++;
@@ -548,7 +546,8 @@ static hcp_models *load(const char *text_of_table, int with_old, int with_one)
     if (with_old)
         put(db, &g, "old", "", 60, 0.02, 0.02);
     hcp_db_close(db);
-    if (specs_parse(text_of_table, strlen(text_of_table), "t.txt", text, sizeof text, &specs))
+    if (specs_parse(text_of_table, strlen(text_of_table), "t.txt", text, sizeof text,
+                    &specs))
         fail_msg("%s", text);
     if (hcp_models_load_specs(in_folder("kin.db"), specs, text, sizeof text, &models))
         fail_msg("%s", text);
@@ -583,7 +582,8 @@ static void nearest_kin(void **state)
 
     (void)state;
     /* Generation, then FLOP/s and bandwidth, then the part of the SMs, then the limit. */
-    assert_string_equal(kin_of(models, "spec:want", "", &near, text, sizeof text), "small");
+    assert_string_equal(kin_of(models, "spec:want", "", &near, text, sizeof text),
+                        "small");
     assert_string_equal(kin_of(models, "spec:w", "", &near, text, sizeof text), "small");
     assert_string_equal(kin_of(models, "spec:want", "mps:21", &far, text, sizeof text),
                         "small@mps:20");
@@ -599,7 +599,8 @@ static void nearest_kin(void **state)
     assert_string_equal(kin_of(models, "spec:old", "", &other, text, sizeof text), "old");
     hcp_models_free(models);
     models = load(table, 0, 1);
-    assert_string_equal(kin_of(models, "spec:old", "", &other, text, sizeof text), "small");
+    assert_string_equal(kin_of(models, "spec:old", "", &other, text, sizeof text),
+                        "small");
     assert_true(other > far);
     hcp_models_free(models);
 }
@@ -609,8 +610,9 @@ static void no_answer(void **state)
     static const struct {
         const char *device, *limit, *says;
     } cases[] = {
-        {"spec:wan", "", "spec:wan: no such GPU in t.txt; did you mean want?; 'hcp-plan "
-                         "specs' lists them"},
+        {"spec:wan", "",
+         "spec:wan: no such GPU in t.txt; did you mean want?; 'hcp-plan "
+         "specs' lists them"},
         {"spec:bigger", "", "did you mean big?"},
         {"spec:zzzzzz", "", "no such GPU in t.txt; 'hcp-plan specs' lists them"},
         {"spec:", "", "no such GPU"},
@@ -627,7 +629,8 @@ static void no_answer(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         *text = 0;
         assert_string_equal(
-            kin_of(models, cases[i].device, cases[i].limit, &factor, text, sizeof text), "");
+            kin_of(models, cases[i].device, cases[i].limit, &factor, text, sizeof text),
+            "");
         if (!strstr(text, cases[i].says))
             fail_msg("'%s' does not say '%s'", text, cases[i].says);
     }
@@ -635,7 +638,8 @@ static void no_answer(void **state)
 
     none = load(table, 0, 0);
     kin_of(none, "spec:want", "", &factor, text, sizeof text);
-    assert_non_null(strstr(text, "no measured kin of 'spec:want' (rank 0; bf16, 32/8 heads"));
+    assert_non_null(
+        strstr(text, "no measured kin of 'spec:want' (rank 0; bf16, 32/8 heads"));
     assert_non_null(strstr(text, "hcp-profile import --db"));
     hcp_models_free(none);
 
@@ -678,15 +682,19 @@ static void replace(char *out, size_t size, const char *from, const char *to)
 
 static void hash_covers_lines(void **state)
 {
-    static const char *const counts[][2] = {
-        {"40  110  110", "40  111  110"}, {"110  110  10", "110  112  10"},
-        {"550  16", "551  16"},           {"16 600", "17 600"},
-        {"600 64", "601 64"},             {"64 wanted", "63 wanted"},
-        {"wanted,w made up", "wanted,w,x made up"}, {"wanted,w made up", "wanted,w made UP"},
-        {"one 40", "one 42"},             {"50  100  100", "50  101  100"},
-        {"500  24 - - -", "501  24 - - -"}};
-    static const char *const not[][2] = {{"450  24", "451  24"}, {"40 - 65", "40 - 66"},
-                                         {"big   one", "big     one"}};
+    static const char *const counts[][2] = {{"40  110  110", "40  111  110"},
+                                            {"110  110  10", "110  112  10"},
+                                            {"550  16", "551  16"},
+                                            {"16 600", "17 600"},
+                                            {"600 64", "601 64"},
+                                            {"64 wanted", "63 wanted"},
+                                            {"wanted,w made up", "wanted,w,x made up"},
+                                            {"wanted,w made up", "wanted,w made UP"},
+                                            {"one 40", "one 42"},
+                                            {"50  100  100", "50  101  100"},
+                                            {"500  24 - - -", "501  24 - - -"}};
+    static const char *const not [][2] = {
+        {"450  24", "451  24"}, {"40 - 65", "40 - 66"}, {"big   one", "big     one"}};
     char other[2000];
     uint64_t print, first_print, first = models_hash_of(table, &first_print);
 
@@ -696,8 +704,8 @@ static void hash_covers_lines(void **state)
         if (models_hash_of(other, &print) == first || print == first_print)
             fail_msg("'%s' does not count", counts[i][1]);
     }
-    for (size_t i = 0; i < sizeof not/ sizeof *not; i++) {
-        replace(other, sizeof other, not[i][0], not[i][1]);
+    for (size_t i = 0; i < sizeof not / sizeof *not ; i++) {
+        replace(other, sizeof other, not [i][0], not [i][1]);
         assert_int_equal(models_hash_of(other, &print), first);
         assert_int_equal(print, first_print);
     }
@@ -709,7 +717,8 @@ static void json_keeps(void **state)
 {
     hcp_models *models = load(table, 1, 1);
     char text[900] = "", json[8000], *at;
-    hcp_ring *ring = bind(models, "big-alias", "spec:want", "mps:50", 0, text, sizeof text);
+    hcp_ring *ring =
+        bind(models, "big-alias", "spec:want", "mps:50", 0, text, sizeof text);
     struct fixture_plan p, back;
     hcp_question q;
 
@@ -727,14 +736,16 @@ static void json_keeps(void **state)
                                "\"measure\":\"hcp-profile run --limits mps:50\"}"));
     assert_true(strstr(json, "estimated_from") > at); /* not of the measured rank */
     assert_non_null(strstr(json, "\"source\":\"estimated\",\"fingerprint\""));
-    assert_int_equal(hcp_plan_from_json(json, strlen(json), text, sizeof text, &back.plan),
-                     HCP_STATUS_OK);
+    assert_int_equal(
+        hcp_plan_from_json(json, strlen(json), text, sizeof text, &back.plan),
+        HCP_STATUS_OK);
     assert_int_equal(back.plan.source, HCP_FROM_ESTIMATED);
     assert_string_equal(back.plan.ranks[1].kin, "small");
     assert_int_equal(hcp_plan_fingerprint(&back.plan), p.plan.fingerprint);
     memcpy(strstr(json, "\"small\""), "\"sma1l\"", 7);
-    assert_int_equal(hcp_plan_from_json(json, strlen(json), text, sizeof text, &back.plan),
-                     HCP_STATUS_OK);
+    assert_int_equal(
+        hcp_plan_from_json(json, strlen(json), text, sizeof text, &back.plan),
+        HCP_STATUS_OK);
     assert_true(hcp_plan_fingerprint(&back.plan) != p.plan.fingerprint);
     fixture_plan_free(&p);
     fixture_plan_free(&back);
@@ -759,7 +770,8 @@ static void older_callers(void **state)
     assert_int_equal(hcp_ring_estimate(ring, 1, &e), HCP_STATUS_OK);
     assert_string_equal(e.name, "want");
     assert_int_equal(e.memory_bytes, 16000000000);
-    assert_int_equal(specs_parse(table, strlen(table), "t", text, sizeof text, &specs), 0);
+    assert_int_equal(specs_parse(table, strlen(table), "t", text, sizeof text, &specs),
+                     0);
     assert_int_equal(hcp_specs_get(specs, 0, &spec), HCP_STATUS_INVALID);
     spec.size = sizeof spec;
     assert_int_equal(hcp_specs_get(specs, 5, &spec), HCP_STATUS_INVALID);
@@ -775,189 +787,14 @@ static void older_callers(void **state)
     hcp_models_free(models);
 }
 
-/* ---- the table ---- */
-
-static void strict_table(void **state)
-{
-    static const struct {
-        const char *text, *says;
-    } cases[] = {
-        {"", "t: no GPU in it"},
-        {"# nothing\n\n", "t: no GPU in it"},
-        {"a b 1 1 1 1 1 1 - - -\n", "t:1: it does not say where it is from"},
-        {"a b 1 1 1 1 1 1 - -\n", "t:1: column 'aliases' is missing"},
-        {"#\na b 1.5 1 1 1 1 1 - - - x\n", "t:2: sms '1.5' is not a whole number"},
-        {"a b 0 1 1 1 1 1 - - - x\n", "sms '0' is out of range"},
-        {"a b 1 1e9 1 1 1 1 - - - x\n", "bf16 '1e9' is not in 0.001..1e+06"},
-        {"a b 1 1 -1 1 1 1 - - - x\n", "fp16 '-1' is not in"},
-        {"a b 1 1 1 nan 1 1 - - - x\n", "fp32: 'nan' is not a finite decimal number"},
-        {"a b 1 1,5 1 1 1 1 - - - x\n", "has a decimal comma"},
-        {"a b 1 - - - 1 1 - - - x\n", "none of bf16, fp16 and fp32"},
-        {"a b 1 1 1 1 - 1 - - - x\n", "mem_gbps is needed"},
-        {"a b 1 1 1 1 1 - - - - x\n", "mem_gb is needed"},
-        {"a b 1 1 1 1 1 1 0 - - x\n", "nvlink '0' is not in"},
-        {"A b 1 1 1 1 1 1 - - - x\n", "name 'A'"},
-        {"a b 1 1 1 1 1 1 - - a,,b x\n", "alias"},
-        {"a b 1 1 1 1 1 1 - - c, x\n", "alias"},
-        {"a b 1 1 1 1 1 1 - - a x\n", "t:1: 'a' is there already"},
-        {"a b 1 1 1 1 1 1 - - c,d,c x\n", "t:1: 'c' is there already"},
-        {"a b 1 1 1 1 1 1 - - - x\nb b 1 1 1 1 1 1 - - a x\n", "t:2: 'a' is there already"},
-        {"a b 1 1 1 1 1 1 - - z x\nz b 1 1 1 1 1 1 - - - x\n", "t:2: 'z' is there already"},
-        {"\xef\xbb\xbf# x\n", "t:1: it begins with a byte-order mark"},
-        {"a b 1 1 1 1 1 1 - - - \xff\n", "t:1: not UTF-8"},
-    };
-    static const char good[] = "\t a  b 1 1 - - 1 1 - - - it says so # remark\r\n";
-    char text[900], *line = malloc(3000);
-    hcp_specs *specs;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hcp_status status = specs_parse(cases[i].text, strlen(cases[i].text), "t", text,
-                                        sizeof text, &specs);
-
-        if (status != HCP_STATUS_INVALID || !strstr(text, cases[i].says))
-            fail_msg("%d, '%s' does not say '%s'", (int)status, text, cases[i].says);
-    }
-    assert_int_equal(specs_parse(good, strlen(good), "t", text, sizeof text, &specs), 0);
-    assert_string_equal(specs->spec[0].source, "it says so ");
-    hcp_specs_free(specs);
-    assert_int_equal(specs_parse("a b\0 1", 6, "t", text, sizeof text, &specs),
-                     HCP_STATUS_INVALID);
-    assert_non_null(strstr(text, "t:1: a byte is 0"));
-    memset(line, 'a', 3000);
-    assert_int_equal(specs_parse(line, 3000, "t", text, sizeof text, &specs),
-                     HCP_STATUS_INVALID);
-    assert_non_null(strstr(text, "more than 1023 bytes"));
-    free(line);
-    assert_int_equal(hcp_specs_load(in_folder("nothing.txt"), text, sizeof text, &specs),
-                     HCP_STATUS_IO);
-    assert_int_equal(hcp_specs_load(folder, text, sizeof text, &specs), HCP_STATUS_IO);
-    assert_int_equal(hcp_specs_load("", text, sizeof text, &specs), HCP_STATUS_INVALID);
-}
-
-static hcp_specs *shipped(void)
-{
-    char path[600], text[900] = "";
-    hcp_specs *specs;
-
-    snprintf(path, sizeof path, "%s/db/specs.txt", getenv("top_srcdir"));
-    if (hcp_specs_load(path, text, sizeof text, &specs))
-        fail_msg("%s", text);
-    return specs;
-}
-
-/* What people mix is there, once; dense figures, not those of data sheets with sparsity;
- * and nothing faster than the rooflines that refuse rows (db/peak.c). */
-static void shipped_table(void **state)
-{
-    static const char *const names[] = {
-        "a100",  "a100-80gb", "a100-40gb", "a100-pcie", "a100-pcie-40gb", "h100",
-        "h100-pcie", "h100-nvl", "h200", "h20",  "h800",     "a800",     "b200",
-        "gb200", "l40",       "l40s",      "l4",        "a10",            "a30",
-        "a40",   "a6000",     "rtx-4090",  "rtx-3090",  "rtx-5090",       "v100",
-        "t4",    "rtx-6000-ada", "nvidia-h200", "nvidia-a100-sxm4-80gb"};
-    hcp_specs *specs = shipped();
-
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!specs_find(specs, names[i]))
-            fail_msg("%s is missing", names[i]);
-    for (size_t i = 0; i < specs->n; i++) {
-        const hcp_spec *s = &specs->spec[i];
-        double per_sm = s->fp16_tflops / s->sms, known = NAN;
-        char alias[256];
-
-        snprintf(alias, sizeof alias, "%s", s->aliases);
-        for (char *p = strtok(alias, ","); p && isnan(known); p = strtok(NULL, ","))
-            known = hcp_peak_tflops(p, "fp16");
-        if (!isnan(known) && !(s->fp16_tflops <= known * 1.001))
-            fail_msg("%s: %g TFLOP/s, the roofline is %g", s->name, s->fp16_tflops, known);
-        assert_true(per_sm > 0.8 && per_sm < 17); /* 17: half of a B200's with sparsity */
-        assert_true(s->memory_gbps / s->memory_gb > 12 && s->memory_gbps / s->memory_gb < 65);
-        assert_true(strstr(s->source, "data sheet") || strstr(s->source, "white paper"));
-        assert_true(s->memory_bytes <= HCP_PLAN_MAX_BYTES);
-    }
-    hcp_specs_free(specs);
-}
-
-static void fuzzed_table(void **state)
-{
-    char path[600], text[900], *bytes = malloc(1 << 16), *copy = malloc(1 << 16);
-    FILE *f;
-    size_t n;
-    uint64_t seed = 99;
-    int read = 0, rounds = (int)(20000 * fixture_scale());
-
-    (void)state;
-    snprintf(path, sizeof path, "%s/db/specs.txt", getenv("top_srcdir"));
-    f = fopen(path, "r");
-    assert_non_null(f);
-    n = fread(bytes, 1, 1 << 16, f);
-    fclose(f);
-    for (int i = 0; i < rounds; i++) {
-        static const char odd[] = "\0\n\t ,#-.e9\xff\xc3";
-        size_t from = (size_t)fixture_range(&seed, 1500, (int64_t)n - 400);
-        size_t size = (size_t)fixture_range(&seed, 1, 400);
-        hcp_specs *specs = NULL;
-
-        memcpy(copy, bytes + from, size);
-        if (fixture_range(&seed, 0, 3)) { /* from the start of a line */
-            char *line = memchr(bytes + from, '\n', n - from);
-
-            from = line && line + 1 < bytes + n ? (size_t)(line + 1 - bytes) : from;
-            size = size < n - from ? size : n - from;
-            memcpy(copy, bytes + from, size);
-        }
-        for (int k = (int)fixture_range(&seed, 0, 3); k > 0 && size > 0; k--)
-            copy[fixture_range(&seed, 0, (int64_t)size - 1)] =
-                odd[fixture_range(&seed, 0, sizeof odd - 2)];
-        if (specs_parse(copy, size, "t", text, sizeof text, &specs)) {
-            assert_int_equal(strncmp(text, "t:", 2), 0);
-            continue;
-        }
-        read++;
-        assert_true(specs->n > 0);
-        for (size_t k = 0; k < specs->n; k++) {
-            const hcp_spec *s = &specs->spec[k];
-
-            assert_ptr_equal(specs_find(specs, s->name), s);
-            assert_true(s->sms >= 1 && s->sms <= 4096 && s->memory_gbps >= 1e-3);
-            assert_true(s->bf16_tflops >= 0 && s->bf16_tflops <= 1e6);
-        }
-        hcp_specs_free(specs);
-    }
-    assert_true(read > rounds / 50);
-    free(bytes);
-    free(copy);
-}
-
-/* Levels of the recorded H200: 12, 26, 38, 52, 66, 78, 92, 104, 118 and 132 SMs. */
-static void sms_of_limits(void **state)
-{
-    static const int sms[] = {12, 26, 38, 52, 66, 78, 92, 104, 118, 132};
-
-    (void)state;
-    for (int i = 0; i < 10; i++)
-        assert_int_equal(estimate_mps_sms(132, 10 * (i + 1)), sms[i]);
-    assert_int_equal(estimate_mps_sms(40, 1), 2);
-    assert_int_equal(estimate_mps_sms(1, 1), 1);
-    assert_true(estimate_bandwidth_part(1) == 1 && estimate_bandwidth_part(2) == 1);
-    for (double part = 0.001; part < 1; part += 0.001) {
-        assert_near(estimate_bandwidth_part(part), ref_bandwidth_part(part));
-        assert_true(estimate_bandwidth_part(part) >= part);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_of_prefill), cmocka_unit_test(times_of_decode),
-        cmocka_unit_test(plans_of_prefill), cmocka_unit_test(plans_of_decode),
-        cmocka_unit_test(nearest_kin),      cmocka_unit_test(no_answer),
+        cmocka_unit_test(times_of_prefill),  cmocka_unit_test(times_of_decode),
+        cmocka_unit_test(plans_of_prefill),  cmocka_unit_test(plans_of_decode),
+        cmocka_unit_test(nearest_kin),       cmocka_unit_test(no_answer),
         cmocka_unit_test(hash_covers_lines), cmocka_unit_test(json_keeps),
-        cmocka_unit_test(older_callers),    cmocka_unit_test(strict_table),
-        cmocka_unit_test(shipped_table),    cmocka_unit_test(fuzzed_table),
-        cmocka_unit_test(sms_of_limits),
+        cmocka_unit_test(older_callers),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
