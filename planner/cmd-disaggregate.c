@@ -325,6 +325,26 @@ static int ask_measured(struct work *w, struct hcp_err *err)
     return rc;
 }
 
+/* What data sheets are estimated from, in both phases; nothing where ranks have no kernel
+ * in common. */
+static void say_estimates(const struct work *w)
+{
+    const char *provider[2] = {w->args->plan.provider, w->args->decode_provider};
+    int spec = 0;
+
+    for (size_t r = 0; r < w->n; r++)
+        spec |= session_is_spec(w->ranks[r].device);
+    for (int phase = 0; spec && phase < 2; phase++) {
+        struct session s = {0};
+
+        if (hcp_ring_create(w->s.models, &w->shape[phase], w->ranks, w->n,
+                            provider[phase], NULL, 0, &s.ring))
+            continue;
+        session_say_estimates(&s, w->args->plan.json);
+        hcp_ring_free(s.ring);
+    }
+}
+
 static int print(const struct work *w, struct hcp_err *err)
 {
     int linear = 0, failed;
@@ -333,27 +353,9 @@ static int print(const struct work *w, struct hcp_err *err)
         linear |= w->ranks[r].decode_linear_us > 0;
     failed = w->args->plan.json ? disagg_print_json(&w->out, stdout)
                                 : disagg_print(&w->out, !linear, stdout);
-    return failed ? hcp_fail(err, HCP_FAILED, "cannot print the answer") : HCP_OK;
-}
-
-/* What ranks of data sheets are estimated from, each once. */
-static int say_estimates(struct work *w, struct hcp_err *err)
-{
-    hcp_rank *sheets = calloc(w->n, sizeof *sheets);
-    hcp_status status = HCP_STATUS_NO_MODEL;
-    size_t m = 0;
-
-    if (!sheets)
-        return hcp_fail(err, HCP_FAILED, "out of memory");
-    for (size_t r = 0; r < w->n; r++)
-        if (session_is_spec(w->ranks[r].device))
-            sheets[m++] = w->ranks[r];
-    for (int i = 0; i < 2 && m > 0 && status; i++)
-        status = hcp_ring_create(w->s.models, &w->shape[i], sheets, m, NULL, NULL, 0,
-                                 &w->s.ring);
-    if (!status)
-        session_say_estimates(&w->s, w->args->plan.json);
-    free(sheets);
+    if (failed)
+        return hcp_fail(err, HCP_FAILED, "cannot print the answer");
+    say_estimates(w);
     return HCP_OK;
 }
 
@@ -396,8 +398,6 @@ int cmd_disaggregate(int argc, char **argv)
         rc = w.s.layer ? ask_measured(&w, &err) : ask(&w, &err);
     if (rc == HCP_OK)
         rc = print(&w, &err);
-    if (rc == HCP_OK)
-        rc = say_estimates(&w, &err);
     close_work(&w);
     return hcp_cli_finish(rc ? hcp_cli_report(&err) : HCP_OK);
 }

@@ -36,10 +36,13 @@ double disagg_linear_ms(const hcp_disagg *d, int32_t group, const int64_t *token
     const struct disagg_group *g = &d->groups[group];
     double most = 0;
 
-    for (size_t r = 0; r < d->n; r++)
-        if (g->place[r] >= 0 && tokens[g->place[r]] > 0 &&
-            d->ranks[r].decode_linear_us > most)
-            most = d->ranks[r].decode_linear_us;
+    for (size_t r = 0; r < d->n; r++) {
+        double scale = d->ranks[r].time_scale, us = d->ranks[r].decode_linear_us;
+
+        us *= scale > 0 ? scale : 1;
+        if (g->place[r] >= 0 && tokens[g->place[r]] > 0 && us > most)
+            most = us;
+    }
     return most / 1e3;
 }
 

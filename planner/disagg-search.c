@@ -124,11 +124,16 @@ void disagg_set_times(const struct disagg_work *w, const struct disagg_at *at, i
     b->score = w->q->objective == HCP_DISAGG_LATENCY ? b->latency_ms : b->period_ms;
 }
 
+/* Sums of transfers in another order differ in their last bits: scores are equal in
+ * these. */
+#define LAST_BITS 1e-12
+
+/* By score; where that is decode alone, say, by latency. */
 static int less(const struct disagg_best *a, const struct disagg_best *b)
 {
-    if (!b->exists || a->score != b->score)
-        return !b->exists || a->score < b->score;
-    return a->latency_ms < b->latency_ms;
+    if (!b->exists || a->score < b->score * (1 - LAST_BITS))
+        return 1;
+    return a->score <= b->score * (1 + LAST_BITS) && a->latency_ms < b->latency_ms;
 }
 
 static int within_limits(const struct disagg_work *w, const struct disagg_at *at,
@@ -202,7 +207,7 @@ static void search_kind(const struct search *s)
         int32_t prefill = w->order[PREFILL][s->set][i];
         const struct disagg_time *p = &w->time[PREFILL][s->set][prefill];
 
-        if (p->status || (best->exists && p->ms > best->score) ||
+        if (p->status || (best->exists && p->ms > best->score * (1 + LAST_BITS)) ||
             (w->q->ttft_limit_ms > 0 && p->ms > w->q->ttft_limit_ms))
             break; /* as all that follow */
         for (size_t j = 0; j < d->n_groups; j++) {
@@ -213,7 +218,7 @@ static void search_kind(const struct search *s)
             if (g->status)
                 break;
             disagg_set_times(w, s->at, s->kind, p->ms, 0, g->ms, &bound);
-            if (best->exists && bound.score > best->score)
+            if (best->exists && bound.score > best->score * (1 + LAST_BITS))
                 break;
             if (s->kind == SEPARATE ? apart(d, prefill, decode)
                                     : share_a_class(d, prefill, decode))

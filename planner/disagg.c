@@ -12,7 +12,7 @@ static int alike(const hcp_rank *a, const hcp_rank *b)
     return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0 &&
            a->max_tokens == b->max_tokens && a->max_bytes == b->max_bytes &&
            a->weight_bytes == b->weight_bytes && layer_alike(a, b) &&
-           a->linear_error == b->linear_error &&
+           a->linear_error == b->linear_error && a->time_scale == b->time_scale &&
            a->decode_linear_us == b->decode_linear_us;
 }
 

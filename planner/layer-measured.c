@@ -252,9 +252,13 @@ int layer_measured_decode(const layer_measured *m, int64_t tokens, hcp_rank *ran
     struct hcp_linear_answer answer;
 
     for (size_t r = 0; r < m->n; r++) {
+        double ms = 0;
+
         if (check_rank(m, r, tokens, &answer, err))
             return err->code;
-        ranks[r].decode_linear_us = 1e3 * answer.ms;
+        for (int i = 0; i < HCP_LAYER_PRODUCTS; i++)
+            ms += answer.product_ms[i] * roofline_ratio(m, r, i, tokens);
+        ranks[r].decode_linear_us = 1e3 * ms;
     }
     return HCP_OK;
 }

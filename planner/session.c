@@ -644,12 +644,15 @@ int session_open_ranks(struct plan_args *args, int32_t prefill_batch, hcp_shape 
     if (args->layer_given)
         layer_memory(args, &layer, *ranks, *n);
     db = hcp_cli_db(args->db, err);
-    if (!db)
+    if (!db || session_specs(args, *ranks, *n, s, err))
         return err->code;
-    rc = session_specs(args, *ranks, *n, s, err);
-    if (rc == HCP_OK)
-        rc = err->code = plan_exit_code(hcp_models_load_specs(
-            db, s->specs, err->text, sizeof err->text, &s->models));
+    rc = err->code = plan_exit_code(hcp_models_load_specs(
+        db, s->specs, err->text, sizeof err->text, &s->models));
+    /* Data sheets have the linear work of the kin that a ring names. */
+    if (rc == HCP_OK && args->layer_given)
+        rc = err->code = plan_exit_code(
+            hcp_ring_create(s->models, shape, *ranks, *n, args->provider, err->text,
+                            sizeof err->text, &s->ring));
     if (rc == HCP_OK && args->layer_given)
         rc = load_layer(args, &layer, shape, *ranks, *n, s, err);
     if (rc == HCP_OK && args->layer_given)

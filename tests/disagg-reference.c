@@ -71,7 +71,8 @@ static double slowest_linear(const struct about *a, const int64_t *tokens)
 
     for (size_t r = 0; r < a->n; r++)
         if (tokens[r] > 0)
-            us = fmax(us, a->ranks[r].decode_linear_us);
+            us = fmax(us, a->ranks[r].decode_linear_us *
+                              (a->ranks[r].time_scale > 0 ? a->ranks[r].time_scale : 1));
     return us / 1e3;
 }
 
@@ -97,9 +98,8 @@ static const struct part *part_of(struct about *a, int phase, int more, unsigned
     if (p->status == HCP_STATUS_OK) {
         for (size_t r = 0; r < a->n; r++)
             p->tokens[r] = ranks >> r & 1 ? plan.plan.ranks[at++].tokens : 0;
-        p->ms = phase == 0 ? plan.plan.makespan_ms * a->runs
-                           : plan.plan.makespan_ms + slowest_linear(a, p->tokens);
-        p->ms *= a->ask[0].layers;
+        p->ms = plan.plan.makespan_ms + (phase ? slowest_linear(a, p->tokens) : 0);
+        p->ms *= (double)a->ask[0].layers * (phase ? 1 : a->runs);
     }
     fixture_plan_free(&plan);
     hcp_ring_free(ring);

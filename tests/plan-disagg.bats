@@ -181,9 +181,15 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     hcp-plan disaggregate --ranks 'nvidia-h200@mps:100,spec:a100,spec:a100' --batch 8 --seq-len 32K \
         --steps 500 --layers 32 --link-gbps 50 --memory spec --json >s.json 2>s.err
     grep -q '"source":"estimated"' s.json
-    [ "$(grep -c 'hcp-plan: spec:a100.* is estimated from nvidia-h200' s.err)" -eq 1 ]
-    grep -q "hcp-profile run" s.err
+    # Once a phase, each with the command that would measure it.
+    [ "$(grep -c 'hcp-plan: spec:a100.* is estimated from nvidia-h200' s.err)" -eq 2 ]
+    grep -q "hcp-profile run --db h.db'" s.err
+    grep -q "hcp-profile run --db h.db --phase decode --batch 8'" s.err
     hcp-plan disaggregate --ranks 'nvidia-h200@mps:100,spec:a100' --batch 8 --seq-len 32K \
         --steps 500 --layers 32 --link-gbps 50 | grep -q 'is estimated from nvidia-h200'
+    # A layer's linear work, of both phases, is that of the kin by its data sheet.
+    hcp-plan disaggregate --ranks 'nvidia-h200@mps:100,spec:a100' --batch 8 --seq-len 32K \
+        --steps 500 --link-gbps 50 --model llama-3-8b --json >l.json 2>l.err
+    holds "$(field step_ms l.json) > 32 * 0.05"
     refused 3 'spec:a1000' hcp-plan disaggregate --ranks 'nvidia-h200@mps:100,spec:a1000' --seq-len 32K --steps 5
 }
