@@ -197,6 +197,10 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     hcp-profile import --db e.db nvidia-h200-fa2
     refused 3 "its kin 'nvidia-h200' is measured but not fitted; run 'hcp-plan fit --db e.db'" \
         hcp-plan split --db e.db --ranks spec:a100 --seq-len 8K
+    hcp-plan fit --quiet --db e.db
+    sqlite3 e.db "UPDATE cell SET time_ms = 1.01 * time_ms WHERE limiter = 'mps:100'"
+    refused 3 "rank 0, 'spec:a100': samples of its kin 'nvidia-h200@mps:100' changed since the fit; run 'hcp-plan fit --db e.db'" \
+        hcp-plan split --db e.db --ranks spec:a100 --seq-len 8K
     # A profile of the data sheet itself cannot be.
     sed 's/^nvidia-h200,/spec:a100,/' "$HCP_PROFILES/nvidia-h200-sdpa.csv" >sheet.csv
     run hcp-profile import --db e.db sheet.csv

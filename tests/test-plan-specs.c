@@ -692,7 +692,8 @@ static void hash_covers_lines(void **state)
                                             {"wanted,w made up", "wanted,w made UP"},
                                             {"one 40", "one 42"},
                                             {"50  100  100", "50  101  100"},
-                                            {"500  24 - - -", "501  24 - - -"}};
+                                            {"500  24 - - -", "501  24 - - -"},
+                                            {"500  24 - - -", "500  25 - - -"}};
     static const char *const not [][2] = {
         {"450  24", "451  24"}, {"40 - 65", "40 - 66"}, {"big   one", "big     one"}};
     char other[2000];
