@@ -14,7 +14,8 @@ trap 'exit 1' INT TERM
 example()
 {
     sed -n '/^\.Sh EXAMPLES/,/^\.Sh ERRORS/p' "$page" |
-        awk -v n="$1" '/^\.Bd/ { seen++ } seen == n && !/^\./' | sed 's/\\e/\\/g'
+        awk -v n="$1" '/^\.Bd/ { seen++; on = 1 } /^\.Ed/ { on = 0 }
+            on && seen == n && !/^\./' | sed 's/\\e/\\/g'
 }
 example 1 >"$tmp/example.c"
 example 2 >"$tmp/rebalance.c"
