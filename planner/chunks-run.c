@@ -227,28 +227,45 @@ void chunks_search(struct chunks *c)
 
 double chunks_even_ms(struct chunks *c, int64_t len)
 {
-    int64_t *resident = c->resident, *q = c->other, left = c->p.seq_len;
-    double total = 0;
+    struct chunk_list *l = &c->here;
+    int64_t *resident = c->resident, left = c->p.seq_len;
 
     memset(resident, 0, c->n * sizeof *resident);
-    for (size_t k = 0; left > 0; k++) {
+    l->count = 0;
+    l->total_ms = 0;
+    for (; left > 0; l->count++) {
+        int kept = l->count < c->max_chunks; /* more are no plan, but take their time */
         int64_t tokens = len < left ? len : left;
+        int64_t *q = kept ? l->q + l->count * c->n : c->other;
         double ms;
 
         if (len == 0) {
             tokens = 0;
             for (size_t r = 0; r < c->n; r++)
-                tokens += c->best.q[k * c->n + r];
+                tokens += c->best.q[l->count * c->n + r];
         }
         ms = chunks_even_step(c, resident, tokens, q);
         if (ms >= OVER_MS || (len > 0 && !chunks_meets(c, ms)))
             return HUGE_MS;
-        total += chunks_step_ms(c, ms);
+        if (kept)
+            l->layout[l->count] = c->p.layout;
+        l->total_ms += chunks_step_ms(c, ms);
         left -= tokens;
         for (size_t r = 0; r < c->n; r++)
             resident[r] += q[r];
     }
-    return total;
+    return l->total_ms;
+}
+
+void chunks_even(struct chunks *c, int64_t len)
+{
+    if (chunks_even_ms(c, len) < c->best.total_ms && c->here.count <= c->max_chunks) {
+        struct chunk_list even = c->here;
+
+        even.reached = c->p.seq_len;
+        c->here = c->best;
+        c->best = even;
+    }
 }
 
 int64_t chunks_even_len(struct chunks *c, double *ms)

@@ -536,6 +536,7 @@ double chunks_even_step(struct chunks *c, const int64_t *resident, int64_t token
 {
     int64_t tiles = tokens / c->p.tile, n = (int64_t)c->n;
     double best = 2 * HUGE_MS;
+    hcp_layout layout = c->layouts[0];
 
     for (int64_t r = 0; r < n; r++)
         q[r] = (tiles / n + (r < tiles % n)) * c->p.tile;
@@ -545,7 +546,11 @@ double chunks_even_step(struct chunks *c, const int64_t *resident, int64_t token
 
         c->p.layout = c->layouts[k];
         ms = chunks_eval(c, resident, q);
-        best = ms < best ? ms : best;
+        if (ms < best) {
+            best = ms;
+            layout = c->p.layout;
+        }
     }
+    c->p.layout = layout;
     return best;
 }

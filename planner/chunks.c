@@ -394,9 +394,11 @@ hcp_status hcp_chunks_split(const hcp_ring *ring, const hcp_chunks *chunks,
     out = *plan;
     out.given = 0;
     out.exact = chunks_exact(&c);
+    even_len = chunks_even_len(&c, &even_ms);
+    if (even_len > 0)
+        chunks_even(&c, even_len);
     if (c.best.total_ms >= HUGE_MS)
         return infeasible(&c, text, text_size);
-    even_len = chunks_even_len(&c, &even_ms);
     status = chunks_report(&c, even_len, even_ms, text, text_size, &out);
     if (!status)
         *plan = out;

@@ -128,6 +128,8 @@ int64_t chunks_most_held(const struct chunks *c, size_t r);
 /* Time of chunks of one length (0: those of c->best), evenly split; HUGE_MS: over a cap,
  * the budget, or outside the measured lengths. */
 double chunks_even_ms(struct chunks *c, int64_t len);
+/* Those of this length into c->best, if they take less. */
+void chunks_even(struct chunks *c, int64_t len);
 /* Largest length of these that meets the budget; 0: none. */
 int64_t chunks_even_len(struct chunks *c, double *ms);
 

@@ -1365,11 +1365,12 @@ HCP_API size_t hcp_chunks_workspace_bytes(const hcp_ring *ring, size_t max_chunk
  * budget. With few tiles all plans are looked at (exact). Else each chunk is as long as the
  * budget lets it be, and split so that it ends first, with all ranks, and with the slowest
  * ones left out; where caps bind, also with capped ranks joining late, when keys are many;
- * of all these the least total. Allocates nothing, takes no lock. workspace_bytes must be
- * those of plan->chunks_capacity chunks. HCP_STATUS_INFEASIBLE: from what length on no
- * chunk meets the budget, by how much, and on which rank, or what the caps fall short by;
- * HCP_STATUS_OUTSIDE names a length that is not measured; HCP_STATUS_SPACE: an array is too
- * small, or there would be more chunks than it has room for. */
+ * of all these, and of even chunks evenly split, the least total. Allocates nothing, takes
+ * no lock. workspace_bytes must be those of plan->chunks_capacity chunks.
+ * HCP_STATUS_INFEASIBLE: from what length on no chunk meets the budget, by how much, and on
+ * which rank, or what the caps fall short by; HCP_STATUS_OUTSIDE names a length that is not
+ * measured; HCP_STATUS_SPACE: an array is too small, or there would be more chunks than it
+ * has room for. */
 HCP_API hcp_status hcp_chunks_split(const hcp_ring *ring, const hcp_chunks *chunks,
                                     void *workspace, size_t workspace_bytes, char *text,
                                     size_t text_size, hcp_chunks_plan *plan);

@@ -217,6 +217,8 @@ static void check_plan(const struct problem_of *c)
     assert_near(total, plan->total_ms, 1e-12);
     for (size_t r = 0; r < c->n; r++)
         assert_int_equal(plan->ranks[r].tokens, resident[r]);
+    if (!plan->given && !isnan(plan->even_ms))
+        assert_true(plan->gain_over_even >= 1 - 1e-12);
     assert_true(plan->fingerprint == hcp_chunks_fingerprint(plan));
 }
 
