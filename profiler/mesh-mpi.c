@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "profiler/transport-internal.h"
+#include "profiler/transport-mpi.h"
 
 enum { TAG = 77, PART = 1 << 28, STAGED_PART = 1 << 25 };
 
@@ -24,12 +24,8 @@ struct mpi_mesh {
 static int mesh_open(hcp_transport *t, struct hcp_err *err)
 {
     struct mpi_mesh *m = (struct mpi_mesh *)t;
-    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length;
     m->staged = t->runtime->kind != HCP_DEVICE_CPU;
-    MPI_Get_library_version(text, &length);
-    text[strcspn(text, ",\n\r")] = '\0';
-    snprintf(t->version, sizeof t->version, "%.60s", text);
+    hcp_mpi_version(t->version, sizeof t->version);
     return hcp_transport_agree(t, HCP_OK, err);
 }
 

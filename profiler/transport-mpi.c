@@ -8,7 +8,7 @@
 #include "profiler/transport-mpi.h"
 
 /* "Open MPI v4.1.4, package: ..." and "MPICH Version:  4.0.2\n..." in short. */
-static void read_version(char *out, size_t size)
+void hcp_mpi_version(char *out, size_t size)
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     char *save = NULL;
@@ -53,7 +53,7 @@ static int mpi_open(hcp_transport *t, struct hcp_err *err)
     pthread_cond_init(&m->wake, NULL);
     pthread_cond_init(&m->changed, &clock);
     pthread_condattr_destroy(&clock);
-    read_version(t->version, sizeof t->version);
+    hcp_mpi_version(t->version, sizeof t->version);
     MPI_Query_thread(&level);
     m->staged = t->runtime->kind != HCP_DEVICE_CPU;
     if (level < MPI_THREAD_MULTIPLE)

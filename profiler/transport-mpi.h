@@ -86,4 +86,7 @@ static inline int failed_device(struct mpi_transport *m, int rc, const char *wha
     return hcp_transport_device_check(&m->base, rc, what, err);
 }
 
+/* "Open MPI 4.1.4": name and version of the library. */
+void hcp_mpi_version(char *out, size_t size);
+
 #endif
