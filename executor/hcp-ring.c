@@ -72,8 +72,8 @@ static void parse_quietly(int argc, char **argv, struct ring_options *o)
     }
 }
 
-static void identify(const struct ring_program *p, const hcp_plan *plan,
-                     struct ring_identity *id)
+void ring_identify(const struct ring_program *p, const hcp_plan *plan,
+                   struct ring_identity *id)
 {
     const hcp_documents_plan *documents = ring_documents_of(&p->plans, plan);
     const hcp_shape *s = &plan->shape;
@@ -99,6 +99,12 @@ static void identify(const struct ring_program *p, const hcp_plan *plan,
              (int)plan->buffers, (int)plan->sub_blocks, plan->barrier ? ", barrier" : "",
              p->o.transport, channels, (unsigned long long)p->o.seed,
              p->o.search ? ", search" : p->o.transition ? ", transition" : "", p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
+    if (p->o.rebalance) {
+        size_t at = strlen(id->options);
+
+        snprintf(id->options + at, sizeof id->options - at, ", rebalance (%g ms)",
+                 p->o.move_ms);
+    }
     if (p->o.layer.hidden) {
         size_t at = strlen(id->options);
 
@@ -129,7 +135,7 @@ static int agree(const struct ring_program *p, struct hcp_err *err)
     for (size_t i = 0; rc == HCP_OK && i < p->plans.n; i++) {
         struct ring_identity id;
 
-        identify(p, &p->plans.plans[i], &id);
+        ring_identify(p, &p->plans.plans[i], &id);
         rc = ring_agree(&p->comm, &id, err);
     }
     return rc;
@@ -265,6 +271,7 @@ static int with_device(struct ring_program *p, const struct ring_gpus *gpus,
         rc = open_links(p, err);
     if (rc == HCP_OK)
         rc = p->o.search       ? ring_search(p, err)
+             : p->o.rebalance  ? ring_rebalance(p, err)
              : p->o.transition ? ring_transition(p, err)
                                : run_plans(p, err);
     return rc;

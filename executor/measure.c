@@ -102,7 +102,7 @@ static int mpi_failed(int code, const char *doing, struct hcp_err *err)
 
 /* Rank 0 decides, all do as it says, once all are there: a rank 0 without tokens would
  * otherwise be through with its passes at once and ask for any number of them. */
-static int decide(struct ring_program *p, int *go_on, struct hcp_err *err)
+int ring_decide(struct ring_program *p, int *go_on, struct hcp_err *err)
 {
     int mine = p->comm.rank == 0 ? *go_on : 0, rc;
 
@@ -113,7 +113,7 @@ static int decide(struct ring_program *p, int *go_on, struct hcp_err *err)
     return rc;
 }
 
-static int warm_up(struct ring_program *p, ring *r, struct hcp_err *err)
+int ring_warm_up(struct ring_program *p, ring *r, struct hcp_err *err)
 {
     double start = hcp_now_s();
     int go_on = 1, rc = HCP_OK;
@@ -123,7 +123,7 @@ static int warm_up(struct ring_program *p, ring *r, struct hcp_err *err)
 
         go_on = i < (p->warmed ? WARM_OTHER : WARM_FIRST) ||
                 hcp_now_s() - start < p->o.warm_up_s;
-        rc = decide(p, &go_on, err);
+        rc = ring_decide(p, &go_on, err);
         if (rc == HCP_OK && go_on)
             rc = ring_pass(r, &times, NULL, err);
     }
@@ -189,7 +189,7 @@ static int timed_passes(struct ring_program *p, ring *r, int repeat,
             rc = HCP_FAILED;
             break;
         }
-        rc = decide(p, &go_on, err);
+        rc = ring_decide(p, &go_on, err);
         if (rc || !go_on)
             break;
         rc = ring_pass(r, &times, steps, err);
@@ -304,7 +304,7 @@ int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int c
 
     p->alone = 0;
     if (rc == HCP_OK) {
-        rc = warm_up(p, r, err);
+        rc = ring_warm_up(p, r, err);
         p->alone = rc != HCP_OK;
     }
     if (rc == HCP_OK && check)

@@ -39,7 +39,10 @@ enum {
     OPT_FROM,
     OPT_TO,
     OPT_STEPS,
-    OPT_MOVES
+    OPT_MOVES,
+    OPT_REBALANCE,
+    OPT_SLOW,
+    OPT_MOVE_MS
 };
 
 static const struct argp_option options[] = {
@@ -112,6 +115,15 @@ static const struct argp_option options[] = {
     {"hidden", OPT_HIDDEN, "N", 0, "The same of a layer of this hidden size", 30},
     {"ffn", OPT_FFN, "N", 0, "... and intermediate size of the MLP", 30},
     {"mlp", OPT_MLP, "KIND", 0, "... which is gated (as without this option) or plain", 30},
+    {"rebalance", OPT_REBALANCE, NULL, 0,
+     "Change the plan in the middle of the passes where ranks' speeds change and it pays "
+     "(with --plan: --db has their models)",
+     30},
+    {"move-ms", OPT_MOVE_MS, "MS", 0, "... which is taken to cost so much (0)", 30},
+    {"slow", OPT_SLOW, "RANK:PASS:FACTOR", 0,
+     "... and to rehearse it: from that timed pass on attention of a CPU rank takes FACTOR "
+     "times its time; may be repeated",
+     30},
     {"any-device", OPT_ANY_DEVICE, NULL, 0,
      "Run although the plan was made for other devices", 30},
     {0},
@@ -262,6 +274,40 @@ static int set_layer(int key, const char *arg, struct ring_options *o, struct hc
     }
 }
 
+/* RANK:PASS:FACTOR */
+static int add_slowed(const char *arg, struct ring_options *o, struct hcp_err *err)
+{
+    char text[64], *pass, *factor;
+    int64_t rank, from;
+    double by;
+
+    snprintf(text, sizeof text, "%s", arg);
+    pass = strchr(text, ':');
+    factor = pass ? strchr(pass + 1, ':') : NULL;
+    if (!factor || strlen(arg) >= sizeof text)
+        return hcp_fail(err, HCP_USAGE, "--slow '%.60s': expected RANK:PASS:FACTOR", arg);
+    *pass++ = 0;
+    *factor++ = 0;
+    if (number(text, "rank", 0, 4095, &rank, NULL) ||
+        number(pass, "pass", 0, 1000000, &from, NULL) ||
+        hcp_parse_double(factor, &by, NULL) || !(by >= 1 && by <= 1000))
+        return hcp_fail(err, HCP_USAGE,
+                        "--slow '%.60s': expected a rank, a pass from 0 and a factor in "
+                        "1..1000",
+                        arg);
+    if (o->n_slowed == RING_SLOWED)
+        return hcp_fail(err, HCP_USAGE, "--slow: at most %d times", RING_SLOWED);
+    o->slowed[o->n_slowed++] = (struct ring_slowed){(int32_t)rank, from, by};
+    return HCP_OK;
+}
+
+static int set_move_ms(const char *arg, struct ring_options *o, struct hcp_err *err)
+{
+    if (hcp_parse_double(arg, &o->move_ms, NULL) || !(o->move_ms >= 0 && o->move_ms <= 1e12))
+        return hcp_fail(err, HCP_USAGE, "--move-ms '%.60s' is not in 0..1e12", arg);
+    return HCP_OK;
+}
+
 static int set_merge(const char *arg, hcp_merge *out)
 {
     for (int i = HCP_MERGE_AUTO; i <= HCP_MERGE_GATHER; i++) {
@@ -320,6 +366,15 @@ static void check(const struct ring_options *o, const struct argp_state *state)
         argp_error(state, "--merge is of --phase decode");
     if (o->n_plan_files && o->question.joint)
         argp_error(state, "--plan is split already; leave --joint out");
+    if (!o->rebalance && (o->n_slowed || o->given & RING_GIVEN_MOVE))
+        argp_error(state, "--slow and --move-ms are of --rebalance");
+    if (o->rebalance && (o->search || o->transition || o->question.joint ||
+                         strcmp(o->shape.phase, "prefill") != 0))
+        argp_error(state, "--rebalance is of passes of prefill: not of search, transition, "
+                          "--joint or --phase decode");
+    if (o->rebalance && o->n_plan_files && !o->db)
+        argp_error(state, "--rebalance asks the library for other plans; give --db FILE "
+                          "with the models of the ranks of --plan");
     if (o->channels && strcmp(o->transport, "mpi") == 0)
         argp_error(state, "--channels are NCCL's; --transport mpi has none");
     if (o->model && (o->layer.hidden || o->layer.ffn || o->given & RING_GIVEN_MLP))
@@ -385,6 +440,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not an option; plans are given with --plan", arg);
+        return 0;
+    case OPT_REBALANCE:
+        o->rebalance = 1;
+        return 0;
+    case OPT_SLOW:
+    case OPT_MOVE_MS:
+        if (key == OPT_SLOW ? add_slowed(arg, o, &err) : set_move_ms(arg, o, &err))
+            argp_error(state, "%s", err.text);
+        o->given |= key == OPT_MOVE_MS ? RING_GIVEN_MOVE : 0;
         return 0;
     case OPT_FROM:
         o->from = arg;

@@ -388,7 +388,9 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
         hcp_rank_init(&ranks[r]);
         memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
         memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
-        ranks[r].max_tokens = o->transition ? plan->ranks[r].max_tokens : 0;
+        ranks[r].max_tokens =
+            o->transition || o->rebalance ? plan->ranks[r].max_tokens : 0;
+        ranks[r].time_scale = plan->ranks[r].time_scale;
         ranks[r].max_bytes = plan->ranks[r].max_bytes;
         ranks[r].weight_bytes = plan->ranks[r].weight_bytes;
         if (!o->layer.hidden) /* attention alone is run */
@@ -479,6 +481,24 @@ static int name_layer(struct ring_options *o, const hcp_shape *shape, struct hcp
     return hcp_layer_check(layer, err);
 }
 
+/* What can be split anew in the middle of a run. */
+static int check_rebalance(const struct ring_plans *p, struct hcp_err *err)
+{
+    const hcp_plan *plan = &p->plans[0];
+
+    if (p->n != 1)
+        return hcp_fail(err, HCP_USAGE,
+                        "--rebalance starts from one plan, and these are %zu; give one "
+                        "plan, or one strategy",
+                        p->n);
+    if (plan->joint || plan->has_links || ring_plan_is_decode(plan) ||
+        ring_documents_any(p))
+        return hcp_fail(err, HCP_USAGE,
+                        "--rebalance is for plans of prefill without --joint, --links and "
+                        "--documents; leave it out, or print another plan");
+    return HCP_OK;
+}
+
 int ring_plans_load(struct ring_options *o, struct ring_plans *out,
                     struct hcp_err *err)
 {
@@ -503,13 +523,15 @@ int ring_plans_load(struct ring_options *o, struct ring_plans *out,
                       o->search       ? "search"
                       : o->transition ? "transition"
                                       : "--buffers, --sub-blocks and --barrier");
+    if (rc == HCP_OK && o->rebalance)
+        rc = check_rebalance(&p, err);
     if (rc == HCP_OK)
         rc = o->transition ? check_transition(&p, err) : check_alike(&p, err);
     if (rc == HCP_OK)
         rc = name_layer(o, &p.plans[0].shape, err);
     /* A database that is not there yet gets the results. */
-    if (rc == HCP_OK && ((o->transition && !o->moves) || (o->n_plan_files && o->search && o->db &&
-                                           !access(o->db, F_OK))))
+    if (rc == HCP_OK && ((o->transition && !o->moves) || (o->n_plan_files && o->rebalance) ||
+                         (o->n_plan_files && o->search && o->db && !access(o->db, F_OK))))
         rc = bind_files(o, &p, err);
     for (size_t i = 0; rc == HCP_OK && i < p.n; i++)
         rc = change(o, &p.plans[i], err);

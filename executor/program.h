@@ -7,6 +7,7 @@
  *   report.c   tables and JSON         store.c   rows of the database
  *   search.c   splits around a plan    hcp-ring.c the order in which that happens
  *   transition.c  KV from one plan's shares to another's
+ *   rebalance.c   another plan in the middle of a run
  */
 #ifndef HCP_RING_PROGRAM_H
 #define HCP_RING_PROGRAM_H
@@ -18,9 +19,22 @@
 /* ---- options.c ------------------------------------------------------------ */
 
 enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4, RING_GIVEN_MLP = 8,
-       RING_GIVEN_ALPHA = 16, RING_GIVEN_GBPS = 32 };
+       RING_GIVEN_ALPHA = 16, RING_GIVEN_GBPS = 32, RING_GIVEN_MOVE = 64 };
+
+enum { RING_SLOWED = 16 };
+
+/* --slow: from a timed pass on a rank takes so much of its time. */
+struct ring_slowed {
+    int32_t rank;
+    int64_t pass;
+    double factor;
+};
 
 struct ring_options {
+    int rebalance;
+    double move_ms; /* that a change is taken to cost */
+    struct ring_slowed slowed[RING_SLOWED];
+    int n_slowed;
     int search, transition; /* the command */
     const char *from, *to;  /* of transition: plan_files has to, then from */
     const char *moves;      /* file of what to move; NULL: the library is asked */
@@ -183,6 +197,19 @@ json_t *ring_result_json(const struct ring_program *p, const struct ring_result 
  * Predictions for other devices (--any-device) are left out. */
 int ring_store(const struct ring_program *p, const struct ring_result *results, size_t n,
                struct hcp_err *err);
+
+/* Rank 0 decides whether to go on, all do as it says. */
+int ring_decide(struct ring_program *p, int *go_on, struct hcp_err *err);
+/* Passes that are not timed. */
+int ring_warm_up(struct ring_program *p, ring *r, struct hcp_err *err);
+
+/* hcp-ring.c: what ranks compare of a plan before they run it. */
+void ring_identify(const struct ring_program *p, const hcp_plan *plan,
+                   struct ring_identity *id);
+
+/* --rebalance: passes of the first plan, and of those that libhcpplan proposes while they
+ * go on. Collective. */
+int ring_rebalance(struct ring_program *p, struct hcp_err *err);
 
 /* hcp-ring search: measures the plans and splits around them. Collective. */
 int ring_search(struct ring_program *p, struct hcp_err *err);

@@ -49,6 +49,7 @@ struct ring {
     int ticket;
     int64_t passes;
     int failed;
+    double slow; /* see ring_slow(); 0: 1 */
     struct ring_linear *linear; /* NULL: attention alone */
     struct ring_decode *decode; /* a plan of decode; NULL: prefill, or no tokens */
 };

@@ -214,17 +214,34 @@ static int empty_rows(ring *r)
     return rc;
 }
 
+void ring_slow(ring *r, double factor)
+{
+    r->slow = factor;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 /* Computes a piece between its two events. */
 int ring_compute(ring *r, size_t piece, struct hcp_err *err)
 {
     const hcp_runtime *runtime = r->config.runtime;
     const struct ring_piece *p = &r->schedule.pieces[piece];
+    double from = r->slow > 1 ? seconds() : 0, until;
     int rc = runtime->event_record(r->begun[piece], r->stream);
 
     if (rc == HCP_RC_OK && piece == 0)
         rc = empty_rows(r);
     for (size_t i = p->call; rc == HCP_RC_OK && i < p->call + p->n_calls; i++)
         rc = hcp_attention_run(r->kernels[i].attention, &r->kernels[i].args, r->stream);
+    for (until = r->slow > 1 ? from + r->slow * (seconds() - from) : 0;
+         r->slow > 1 && seconds() < until;)
+        ;
     if (rc == HCP_RC_OK)
         rc = runtime->event_record(r->done[piece], r->stream);
     return rc ? ring_device_fail(r, rc, "cannot compute a block", err) : HCP_OK;

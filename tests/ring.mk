@@ -108,6 +108,7 @@ TESTS += tests/beside-queued.sh
 
 # hcp-ring itself on CPU ranks.
 ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats tests/ring-documents.bats \
+	tests/ring-rebalance.bats \
 	tests/ring-leak.sh
 EXTRA_DIST += tests/ring-lib.bash
 dist_check_SCRIPTS += $(ring_scripts)
