@@ -29,7 +29,7 @@ bin_PROGRAMS += executor/hcp-ring
 executor_hcp_ring_SOURCES = executor/hcp-ring.c executor/program.h executor/options.c \
 	executor/plans.c executor/place.c executor/measure.c executor/report.c \
 	executor/store.c executor/search.c executor/transition.c \
-	executor/moves-file.c executor/plans-documents.c executor/rebalance.c
+	executor/moves-file.c executor/plans-documents.c executor/plans-split.c executor/rebalance.c
 executor_hcp_ring_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 executor_hcp_ring_LDADD = executor/libhcpring.la planner/libhcpplan.la $(PROFILER_CUDA)
 endif

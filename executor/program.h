@@ -3,6 +3,7 @@
  * The program hcp-ring, around the ring:
  *
  *   options.c  command line            plans.c   plans from files or from the library
+ *   plans-split.c  other splits        plans-documents.c  plans of packed documents
  *   place.c    this rank's device      measure.c passes of one plan, gathered on rank 0
  *   report.c   tables and JSON         store.c   rows of the database
  *   search.c   splits around a plan    hcp-ring.c the order in which that happens
@@ -83,6 +84,8 @@ int ring_tokens_fit(const hcp_plan *like, const int64_t *tokens);
 int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
                         const int64_t *tokens, hcp_plan *out, struct hcp_err *err);
 void ring_plan_free(hcp_plan *plan);
+/* The exit code of a status of the library. */
+int ring_exit_code(hcp_status status);
 /* The arrays of a plan, and the plan cleared. */
 int ring_plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
                      struct hcp_err *err);

@@ -31,16 +31,6 @@ struct transition {
     char transport[8], version[32];
 };
 
-static int exit_code(hcp_status status)
-{
-    return status == HCP_STATUS_OK        ? HCP_OK
-           : status == HCP_STATUS_INVALID ? HCP_USAGE
-           : status == HCP_STATUS_NO_MODEL || status == HCP_STATUS_STALE ||
-                   status == HCP_STATUS_OUTSIDE || status == HCP_STATUS_INFEASIBLE
-               ? HCP_NO_ANSWER
-               : HCP_FAILED;
-}
-
 /* ---- what is to be moved ---- */
 
 static int ask(struct transition *t, struct hcp_err *err)
@@ -63,9 +53,9 @@ static int ask(struct transition *t, struct hcp_err *err)
     q.link_alpha_us =
         o->given & RING_GIVEN_ALPHA ? o->question.link_alpha_us : t->to->link_alpha_us;
     q.link_gbps = o->given & RING_GIVEN_GBPS ? o->question.link_gbps : t->to->link_gbps;
-    return err->code = exit_code(hcp_plan_moves(plans->ring, t->from, t->to, &q,
-                                                plans->workspace, plans->workspace_bytes,
-                                                err->text, sizeof err->text, &t->moves));
+    return err->code = ring_exit_code(hcp_plan_moves(
+               plans->ring, t->from, t->to, &q, plans->workspace, plans->workspace_bytes,
+               err->text, sizeof err->text, &t->moves));
 }
 
 static uint64_t mix(uint64_t hash, int64_t value)
