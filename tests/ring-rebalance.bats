@@ -56,12 +56,12 @@ rebalanced() {
 }
 
 @test "a rank gets slower: tokens leave it, the result is right before and after" {
-    len=1600
-    plan m.db plan.json "2*$cpu" full contiguous 800,800 "${shape[@]}"
-    rebalanced 2 1:6:300
+    len=800
+    plan m.db plan.json "2*$cpu" full contiguous 400,400 "${shape[@]}"
+    rebalanced 2 1:6:100
     # At the end it has a small part of what it had.
     last=($(tokens "${lines[-1]}"))
-    [ "${last[1]}" -lt 400 ]
+    [ "${last[1]}" -lt 200 ]
     [[ "${lines[2]}" == *'"reason":"gain"'* ]]
     for key in before_ms stay_ms margin_ms gain_ms move_ms saved_ms makespan_ms predicted_ms; do
         [[ "${lines[2]}" == *"\"$key\":"[0-9-]* ]]
@@ -73,15 +73,15 @@ rebalanced() {
     long_test
     len=1200
     plan m.db plan.json "4*$cpu" causal zigzag 400,400,0,400 "${shape[@]}"
-    rebalanced 4 0:5:300 --sub-blocks 2
+    rebalanced 4 0:5:100 --sub-blocks 2
     plan m.db plan.json "3*$cpu" causal contiguous 500,400,300 "${shape[@]}"
-    rebalanced 3 2:4:300 --barrier
+    rebalanced 3 2:4:100 --barrier
 }
 
 @test "in text; what a change costs can forbid it" {
-    len=1600
-    plan m.db plan.json "2*$cpu" full contiguous 800,800 "${shape[@]}"
-    run --separate-stderr ring 2 --db m.db --plan plan.json --rebalance --repeat 16 --slow 1:4:300
+    len=800
+    plan m.db plan.json "2*$cpu" full contiguous 400,400 "${shape[@]}"
+    run --separate-stderr ring 2 --db m.db --plan plan.json --rebalance --repeat 16 --slow 1:4:100
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     grep -q '^PASS PASSES MEASURED_MS .* REASON TOKENS' <<<"$output"
@@ -97,14 +97,14 @@ rebalanced() {
 @test "asked of the library on every rank, without a plan file" {
     long_test
     run --separate-stderr ring 2 --db m.db --ranks "2*$cpu" --seq-len 1K --mask full "${shape[@]}" \
-        --extrapolate --rebalance --repeat 12 --slow 0:3:300 --json
+        --extrapolate --rebalance --repeat 12 --slow 0:3:100 --json
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     [[ "$output" == *'"reason":"gain"'* ]]
 }
 
 @test "what does not go together is refused, and by all" {
-    plan m.db plan.json "2*$cpu" full contiguous 800,800 "${shape[@]}"
+    plan m.db plan.json "2*$cpu" full contiguous 400,400 "${shape[@]}"
     refuse() { # refuse TEXT OPTION...
         local text=$1
         shift
