@@ -2,8 +2,8 @@
  *
  * hcp-ring --rebalance. After each timed pass the ranks tell each other how long they
  * computed; each feeds an object of the library of its own. All see the same numbers and
- * so say the same: where that is to move they compare the plan, and the next pass is one of
- * it, with buffers, kernels and inputs made anew. What that takes is measured apart.
+ * so say the same: where that is to move they compare the plan, and the next pass is one
+ * of it, with buffers, kernels and inputs made anew. What that takes is measured apart.
  */
 #include "config.h"
 #include <math.h>
@@ -39,8 +39,9 @@ struct run {
     int passes, room;
     struct phase *phases;
     size_t n_phases;
-    hcp_rebalance_reason kept; /* why the last change of a speed has not changed the plan; */
-    char kept_text[700];       /* STEADY: there was none */
+    hcp_rebalance_reason
+        kept;            /* why the last change of a speed has not changed the plan; */
+    char kept_text[700]; /* STEADY: there was none */
 };
 
 static void run_free(struct run *r)
@@ -63,8 +64,8 @@ static int open_phase(struct run *r, const hcp_plan *plan,
 {
     struct ring_program *p = r->p;
     double start = hcp_now_s();
-    struct phase *more =
-        realloc(r->phases, (r->n_phases + 1) * sizeof *more), *now = NULL;
+    struct phase *more = realloc(r->phases, (r->n_phases + 1) * sizeof *more),
+                 *now = NULL;
     struct ring_times times;
     int rc = HCP_OK;
 
@@ -242,7 +243,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median makespan of n passes from the first; NaN: none. rank >= 0: of what it computed. */
+/* Median makespan of n passes from the first; NaN: none. rank >= 0: of what it computed.
+ */
 static double median_ms(const struct run *r, int first, int n, int rank)
 {
     double *ms = n > 0 ? malloc((size_t)n * sizeof *ms) : NULL, out = NAN;
@@ -258,8 +260,8 @@ static double median_ms(const struct run *r, int first, int n, int rank)
     return out;
 }
 
-/* Of the passes right before a phase, those in which what it answers was already so: two at
- * least, as the change test wants them. */
+/* Of the passes right before a phase, those in which what it answers was already so: two
+ * at least, as the change test wants them. */
 static double before_ms(const struct run *r, const struct phase *p)
 {
     const struct phase *was = p - 1;
@@ -284,7 +286,8 @@ static json_t *phase_json(const struct run *r, size_t i)
     for (size_t k = 0; k < r->n; k++) {
         json_array_append_new(tokens, json_integer((json_int_t)p->tokens[k]));
         json_array_append_new(scale, hcp_json_real(p->scale[k]));
-        json_array_append_new(compute, hcp_json_real(median_ms(r, p->first, p->n, (int)k)));
+        json_array_append_new(compute,
+                              hcp_json_real(median_ms(r, p->first, p->n, (int)k)));
     }
     json_object_set_new(o, "first_pass", json_integer(p->first));
     json_object_set_new(o, "passes", json_integer(p->n));
@@ -331,8 +334,9 @@ static int print_json(const struct run *r)
     json_object_set_new(o, "provider", json_string(first->provider));
     json_object_set_new(o, "repeats", json_integer(r->passes));
     json_object_set_new(o, "moves", json_integer((json_int_t)r->n_phases - 1));
-    json_object_set_new(o, "kept", r->kept ? json_string(hcp_rebalance_reason_name(r->kept))
-                                            : json_null());
+    json_object_set_new(o, "kept",
+                        r->kept ? json_string(hcp_rebalance_reason_name(r->kept))
+                                : json_null());
     json_object_set_new(o, "pass_ms", all);
     json_object_set_new(o, "phases", phases);
     return hcp_json_print(o, stdout);
@@ -346,7 +350,8 @@ static void cell_ms(hcp_table *t, double ms)
         hcp_table_cell(t, ms < 100 ? "%.3f" : "%.1f", ms);
 }
 
-static void tokens_text(const struct run *r, const struct phase *p, char *out, size_t size)
+static void tokens_text(const struct run *r, const struct phase *p, char *out,
+                        size_t size)
 {
     size_t at = 0;
 
@@ -358,9 +363,9 @@ static void tokens_text(const struct run *r, const struct phase *p, char *out, s
 
 static int print_text(const struct run *r)
 {
-    static const char *const columns[] = {"pass",      "passes",      "measured_ms",
+    static const char *const columns[] = {"pass",         "passes",    "measured_ms",
                                           "predicted_ms", "before_ms", "stay_ms",
-                                          "saved_ms",  "reason",      "tokens"};
+                                          "saved_ms",     "reason",    "tokens"};
     hcp_table *t = hcp_table_new();
     int rc;
 

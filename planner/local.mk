@@ -54,6 +54,7 @@ planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit
 	planner/specs-session.c planner/cmd-specs.c \
 	planner/cmd-disaggregate.c planner/disagg-text.c \
 	planner/cmd-rebalance.c planner/rebalance-trace.h planner/rebalance-trace.c \
+	planner/rebalance-replay.h planner/rebalance-replay.c \
 	planner/chunks-session.c planner/chunks-text.c
 planner_hcp_plan_CFLAGS = $(AM_CFLAGS) $(SMARTCOLS_CFLAGS) $(JANSSON_CFLAGS) $(GSL_CFLAGS)
 planner_hcp_plan_LDADD = planner/libhcpplan.la fit/libhcpdecode.la fit/libhcpfit.la fit/libhcpmodel.la db/libhcpcli.la db/libhcpdb.la \

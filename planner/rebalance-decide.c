@@ -59,14 +59,15 @@ static int of_one_kind(const hcp_rebalance *r, size_t a, size_t b)
            x->plain[HCP_MODEL_POLY] == y->plain[HCP_MODEL_POLY];
 }
 
-/* The factors to plan for. Of large groups the ranks are to be of as few kinds as they can,
- * or the search takes seconds: those of one kind that have not changed have one factor,
- * their mean, and the others theirs to half a percent. */
+/* The factors to plan for. Of large groups the ranks are to be of as few kinds as they
+ * can, or the search takes seconds: those of one kind that have not changed have one
+ * factor, their mean, and the others theirs to half a percent. */
 static void offer(hcp_rebalance *r)
 {
     for (size_t i = 0; i < r->n; i++) {
         r->offered[i] = r->ranks[i].speed.scale;
-        r->tokens[i] = 0; /* of those that have not changed, the first of its kind: ranks */
+        r->tokens[i] =
+            0; /* of those that have not changed, the first of its kind: ranks */
     }
     for (size_t i = 0, first; r->n > REBALANCE_EXACT && i < r->n; i++) {
         const struct rank_state *k = &r->ranks[i];
@@ -182,8 +183,8 @@ static void list(void *ctx, hcp_segment s)
     struct listing *l = ctx;
 
     if (l->array && l->n < l->capacity)
-        l->array[l->n] = (hcp_recompute){(int32_t)l->by, (int32_t)l->rank, s.offset,
-                                         s.length};
+        l->array[l->n] =
+            (hcp_recompute){(int32_t)l->by, (int32_t)l->rank, s.offset, s.length};
     l->n++;
 }
 

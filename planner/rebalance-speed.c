@@ -157,7 +157,7 @@ static double level(const struct speed *s, int64_t back, int n, int *left)
  * While there are few, what was assumed counts as eight. */
 static double noise_of(const struct speed *s, const struct speed_test *test)
 {
-    double d[REBALANCE_HISTORY], found, least = test->held_out / 1.645;
+    double d[REBALANCE_HISTORY] = {0}, found, least = test->held_out / 1.645;
     int64_t kept = s->seen < REBALANCE_HISTORY ? s->seen : REBALANCE_HISTORY;
     int m = kept > 1 ? (int)kept - 1 : 0;
 

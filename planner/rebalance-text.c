@@ -220,11 +220,11 @@ static int read_y(struct json_in *in, void *ctx)
 static int read_rank_member(struct json_in *in, const char *key, void *ctx)
 {
     static const char *const names[RANK_MEMBERS] = {
-        "tokens", "failed", "lost", "restored", "fresh", "age", "seen", "plan_scale",
-        "old_scale", "time_scale", "given", "error", "noise", "history"};
+        "tokens",     "failed",    "lost",       "restored", "fresh", "age",   "seen",
+        "plan_scale", "old_scale", "time_scale", "given",    "error", "noise", "history"};
     struct state_in *s = ctx;
     struct rank_state *k = &s->rank;
-    double *const scales[] = {&k->plan_scale, &k->old_scale, &k->speed.scale,
+    double *const scales[] = {&k->plan_scale,  &k->old_scale,   &k->speed.scale,
                               &k->speed.given, &k->speed.error, &k->speed.noise};
     int64_t v = 0;
     int id = is(key, names, RANK_MEMBERS), rc;
@@ -329,11 +329,17 @@ static int read_setting(struct json_in *in, const struct state_in *s)
 static int read_member(struct json_in *in, const char *key, void *ctx)
 {
     static const char *const names[MEMBERS] = {
-        "schema", "step",      "layout",  "stripes", "pending", "waited",
+        "schema",   "step",      "layout",  "stripes", "pending", "waited",
         "patience", "last_move", "gain_ms", "lost_ms", "ranks"};
     static const int64_t least[] = {1, 0, 1, 1, 0, 0, 2, -1};
-    static const int64_t most[] = {1, INT64_MAX / 4, 3, MAX_STRIPES, 1, INT64_MAX / 4,
-                                   REBALANCE_PATIENCE, INT64_MAX / 4};
+    static const int64_t most[] = {1,
+                                   INT64_MAX / 4,
+                                   3,
+                                   MAX_STRIPES,
+                                   1,
+                                   INT64_MAX / 4,
+                                   REBALANCE_PATIENCE,
+                                   INT64_MAX / 4};
     struct state_in *s = ctx;
     int id = is(key, names, MEMBERS);
 

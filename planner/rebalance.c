@@ -20,7 +20,8 @@ hcp_status hcp_plan_question(const hcp_plan *plan, hcp_question *q)
     hcp_question_init(q);
     q->seq_len = plan->seq_len;
     q->causal = plan->causal;
-    q->strategy = plan->strategy == HCP_STRATEGY_GIVEN ? HCP_STRATEGY_BEST : plan->strategy;
+    q->strategy =
+        plan->strategy == HCP_STRATEGY_GIVEN ? HCP_STRATEGY_BEST : plan->strategy;
     q->layout = plan->layout;
     q->stripes = plan->stripes > 0 ? plan->stripes : 8;
     q->tile = plan->tile;
@@ -67,10 +68,11 @@ static hcp_status check(const hcp_ring *ring, const hcp_question *q, const hcp_p
                          (long long)plan->seq_len);
     if (q->order || q->joint || plan->joint || plan->order ||
         q->strategy == HCP_STRATEGY_GIVEN)
-        return plan_fail(text, size, HCP_STATUS_INVALID,
-                         "rebalancing keeps the order of the ranks and each rank's KV with "
-                         "its queries, and looks for splits: give the ranks in the plan's "
-                         "order, no order to choose, no joint and no strategy 'given'");
+        return plan_fail(
+            text, size, HCP_STATUS_INVALID,
+            "rebalancing keeps the order of the ranks and each rank's KV with "
+            "its queries, and looks for splits: give the ranks in the plan's "
+            "order, no order to choose, no joint and no strategy 'given'");
     if (!o)
         return HCP_STATUS_OK;
     if (!in(o->false_alarms, 1e-12, 0.1) || !in(o->noise, 0, 1) ||

@@ -15,7 +15,7 @@
 enum {
     REBALANCE_HISTORY = 64, /* steps of a rank that are kept */
     REBALANCE_WINDOWS = 5,
-    REBALANCE_EXACT = 16, /* ranks whose factors are taken as they are */
+    REBALANCE_EXACT = 16,   /* ranks whose factors are taken as they are */
     REBALANCE_PATIENCE = 64 /* steps, at most */
 };
 
@@ -27,16 +27,16 @@ struct speed {
     double scale;                /* of those, without outliers; without any: as given */
     double error;                /* standard error of scale, relative */
     double noise;                /* standard deviation of y, relative */
-    int fresh;                   /* scale is as given until the first change or enough y */
-    double given;                /* what it was then */
+    int fresh;    /* scale is as given until the first change or enough y */
+    double given; /* what it was then */
 };
 
 /* What the change test goes by, from the options. */
 struct speed_test {
     double threshold[REBALANCE_WINDOWS]; /* in standard deviations */
-    double sure;                         /* of a mean, not looked at for a change: one side */
-    double noise;                        /* assumed at first */
-    double held_out;                     /* relative, 90 %, of the models */
+    double sure;     /* of a mean, not looked at for a change: one side */
+    double noise;    /* assumed at first */
+    double held_out; /* relative, 90 %, of the models */
 };
 
 struct rank_state {
@@ -74,15 +74,15 @@ struct hcp_rebalance {
     void *workspace;
     size_t workspace_bytes;
     int64_t step;
-    int proposed;       /* next is a proposal, for the speeds in offered[] */
-    double *offered;    /* [n] */
-    uint8_t *lost;      /* [n] failed with KV of the plan that runs */
-    int pending;        /* a change waits for its break-even: */
-    double gain_ms;     /* saved a step, */
-    double lost_ms;     /* since the change, */
-    int64_t waited;     /* steps since then, */
-    int64_t patience;   /* of at least */
-    int64_t last_move;  /* step; -1 none */
+    int proposed;      /* next is a proposal, for the speeds in offered[] */
+    double *offered;   /* [n] */
+    uint8_t *lost;     /* [n] failed with KV of the plan that runs */
+    int pending;       /* a change waits for its break-even: */
+    double gain_ms;    /* saved a step, */
+    double lost_ms;    /* since the change, */
+    int64_t waited;    /* steps since then, */
+    int64_t patience;  /* of at least */
+    int64_t last_move; /* step; -1 none */
 };
 
 /* rebalance-speed.c */

@@ -60,7 +60,7 @@ rebalanced() {
     plan m.db plan.json "2*$cpu" full contiguous 400,400 "${shape[@]}"
     rebalanced 2 1:6:100
     # At the end it has a small part of what it had.
-    last=($(tokens "${lines[-1]}"))
+    read -ra last <<<"$(tokens "${lines[-1]}")"
     [ "${last[1]}" -lt 200 ]
     [[ "${lines[2]}" == *'"reason":"gain"'* ]]
     for key in before_ms stay_ms margin_ms gain_ms move_ms saved_ms makespan_ms predicted_ms; do

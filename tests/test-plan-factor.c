@@ -139,8 +139,10 @@ static void equals_other_models(void **state)
                  i);
             near(p[0].plan.ranks[r].linear_after_ms, p[1].plan.ranks[r].linear_after_ms,
                  "linear", i);
-            hcp_block_predict(b.ring[0], r, HCP_MODEL_BEST, 1, 700, 900, 1, NULL, 0, &one);
-            hcp_block_predict(b.ring[1], r, HCP_MODEL_BEST, 1, 700, 900, 1, NULL, 0, &two);
+            hcp_block_predict(b.ring[0], r, HCP_MODEL_BEST, 1, 700, 900, 1, NULL, 0,
+                              &one);
+            hcp_block_predict(b.ring[1], r, HCP_MODEL_BEST, 1, 700, 900, 1, NULL, 0,
+                              &two);
             near(one.ms, two.ms, "block", i);
         }
         for (int k = 0; k < 2; k++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rebalancing while a plan runs: steps, ramps, noise, swings and failures of ranks' speeds,
- * what is proposed then, and that all ranks propose the same.
+ * Rebalancing while a plan runs: steps, ramps, noise, swings and failures of ranks'
+ * speeds, what is proposed then, and that all ranks propose the same.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,8 +30,8 @@ static void random_group(struct group *g, uint64_t *seed, double error)
     static const size_t sizes[] = {2, 4, 8};
     size_t n = sizes[fixture_range(seed, 0, 2)];
     int causal = (int)fixture_range(seed, 0, 2) > 0;
-    hcp_layout layout = causal && fixture_range(seed, 0, 1) ? HCP_LAYOUT_ZIGZAG
-                                                            : HCP_LAYOUT_CONTIGUOUS;
+    hcp_layout layout =
+        causal && fixture_range(seed, 0, 1) ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
 
     group_make(g, n, causal, layout, INT64_C(8192) << fixture_range(seed, 0, 2), error,
                seed);
@@ -45,10 +45,9 @@ static void run_step(struct group *g, hcp_rebalance *r, const double *base,
     for (size_t i = 0; i < g->n; i++)
         if (base[i] > 0)
             assert_int_equal(
-                hcp_rebalance_observe(r, i,
-                                      base[i] * g->factor[i] *
-                                          (1 + group_noise(kind, size, seed)),
-                                      0),
+                hcp_rebalance_observe(
+                    r, i, base[i] * g->factor[i] * (1 + group_noise(kind, size, seed)),
+                    0),
                 HCP_STATUS_OK);
     v->size = sizeof *v;
     if (hcp_rebalance_step(r, left, text, sizeof text, v))
@@ -259,7 +258,8 @@ static void outliers_move_nothing(void **state)
 
 /* ---- swings ---- */
 
-/* Halves of a swing shorter than what a move takes to pay back: none. Longer ones: some. */
+/* Halves of a swing shorter than what a move takes to pay back: none. Longer ones: some.
+ */
 static void fast_swings_move_nothing(void **state)
 {
     uint64_t seed = 905;
@@ -436,8 +436,7 @@ static void failures(void **state)
             else if (c % 3 == 1)
                 hcp_rebalance_observe(r, i, c % 2 ? NAN : INFINITY, 0);
         }
-        assert_int_equal(hcp_rebalance_step(r, -1, text, sizeof text, &v),
-                         HCP_STATUS_OK);
+        assert_int_equal(hcp_rebalance_step(r, -1, text, sizeof text, &v), HCP_STATUS_OK);
         assert_int_equal(v.failed, 1);
         assert_int_equal(v.reason, HCP_REBALANCE_FAILED);
         assert_int_equal(v.decision, HCP_REBALANCE_MOVE);
@@ -568,8 +567,8 @@ static void same_everywhere(void **state)
                 g.factor[fixture_range(&seed, 0, (int64_t)g.n - 1)] =
                     fixture_real(&seed, 0.5, 3);
             for (size_t i = 0; i < g.n; i++) {
-                ms[i] = base[i] * g.factor[i] *
-                        (1 + group_noise(NOISE_NORMAL, 0.01, &seed));
+                ms[i] =
+                    base[i] * g.factor[i] * (1 + group_noise(NOISE_NORMAL, 0.01, &seed));
                 order[i] = (int32_t)i;
             }
             if (fixture_range(&seed, 0, 60) == 0)
@@ -807,9 +806,9 @@ static void what_is_refused(void **state)
     assert_int_equal(hcp_rebalance_create(g.ring, &g.question, &g.plan.plan, &o, text,
                                           sizeof text, NULL),
                      HCP_STATUS_INVALID);
-    assert_int_equal(hcp_rebalance_create(NULL, &g.question, &g.plan.plan, &o, text,
-                                          sizeof text, &r),
-                     HCP_STATUS_INVALID);
+    assert_int_equal(
+        hcp_rebalance_create(NULL, &g.question, &g.plan.plan, &o, text, sizeof text, &r),
+        HCP_STATUS_INVALID);
     for (int i = 0; i < 8; i++) {
         hcp_rebalance_options_init(&o);
         q = g.question;
