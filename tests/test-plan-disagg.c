@@ -188,9 +188,9 @@ static void random_case(struct advising *a, uint64_t *seed, size_t most)
     if (fixture_range(seed, 0, 2) == 0)
         for (size_t r = 0; r < n; r++)
             a->ranks[r].linear_after_us = 0.05 * (kind_of[r] + 1);
-    if (fixture_range(seed, 0, 3) == 0)
-        for (size_t r = 0; r < n; r++)
-            a->ranks[r].time_scale = 1 + 0.5 * kind_of[r];
+    if (fixture_range(seed, 0, 3) == 0) /* one has been seen to run slower */
+        a->ranks[fixture_range(seed, 0, (int64_t)n - 1)].time_scale =
+            fixture_real(seed, 1.5, 4);
 }
 
 /* Caps around what an even share of one or of two batches takes, weights beside them. */
@@ -401,7 +401,8 @@ static void exhaustive(void **state)
         status = ask(&a);
         disagg_ways(a.models, &a.shape[0], &a.shape[1], a.ranks, a.n, &a.q, &ways);
         if (disagg_better(&ways, a.q.link_gbps, (double)a.q.steps) < 0) {
-            assert_int_equal(status, HCP_STATUS_INFEASIBLE);
+            /* Outside: what caps leave may need lengths that are not measured. */
+            assert_true(status == HCP_STATUS_INFEASIBLE || status == HCP_STATUS_OUTSIDE);
             none++;
         } else {
             if (status)
