@@ -29,6 +29,7 @@ hcp_status hcp_plan_question(const hcp_plan *plan, hcp_question *q)
     q->barrier = plan->barrier;
     q->link_alpha_us = plan->link_alpha_us;
     q->link_gbps = plan->link_gbps;
+    /* What is estimated may have been outside its kin's lengths, too. */
     q->extrapolate = plan->source >= HCP_FROM_EXTRAPOLATED;
     q->sub_blocks = plan->sub_blocks;
     q->late_kv = plan->late_kv;

@@ -742,6 +742,9 @@ static void json_keeps(void **state)
         HCP_STATUS_OK);
     assert_int_equal(back.plan.source, HCP_FROM_ESTIMATED);
     assert_string_equal(back.plan.ranks[1].kin, "small");
+    /* It may have been outside the kin's lengths: what follows the plan must not stop. */
+    assert_int_equal(hcp_plan_question(&back.plan, &q), HCP_STATUS_OK);
+    assert_int_equal(q.extrapolate, 1);
     assert_int_equal(hcp_plan_fingerprint(&back.plan), p.plan.fingerprint);
     memcpy(strstr(json, "\"small\""), "\"sma1l\"", 7);
     assert_int_equal(
