@@ -325,24 +325,29 @@ static int ask_measured(struct work *w, struct hcp_err *err)
     return rc;
 }
 
-/* What data sheets are estimated from, in both phases; nothing where ranks have no kernel
- * in common. */
-static void say_estimates(const struct work *w)
+/* What data sheets are estimated from, in both phases. Kernels are those of the plans,
+ * else any: not all ranks need have one in common. */
+static int say_estimates(const struct work *w, struct hcp_err *err)
 {
-    const char *provider[2] = {w->args->plan.provider, w->args->decode_provider};
-    int spec = 0;
+    hcp_rank *sheets = calloc(w->n, sizeof *sheets);
+    hcp_ring *rings[2] = {NULL, NULL};
+    size_t m = 0;
 
+    if (!sheets)
+        return hcp_fail(err, HCP_FAILED, "out of memory");
     for (size_t r = 0; r < w->n; r++)
-        spec |= session_is_spec(w->ranks[r].device);
-    for (int phase = 0; spec && phase < 2; phase++) {
-        struct session s = {0};
-
-        if (hcp_ring_create(w->s.models, &w->shape[phase], w->ranks, w->n,
-                            provider[phase], NULL, 0, &s.ring))
-            continue;
-        session_say_estimates(&s, w->args->plan.json);
-        hcp_ring_free(s.ring);
-    }
+        if (session_is_spec(w->ranks[r].device))
+            sheets[m++] = w->ranks[r];
+    for (int i = 0; i < 2 && m > 0; i++)
+        if (hcp_ring_create(w->s.models, &w->shape[i], sheets, m, w->plan[i].provider,
+                            NULL, 0, &rings[i]))
+            hcp_ring_create(w->s.models, &w->shape[i], sheets, m, NULL, NULL, 0,
+                            &rings[i]);
+    session_say_rings(rings, 2, w->args->plan.json);
+    hcp_ring_free(rings[0]);
+    hcp_ring_free(rings[1]);
+    free(sheets);
+    return HCP_OK;
 }
 
 static int print(const struct work *w, struct hcp_err *err)
@@ -355,8 +360,7 @@ static int print(const struct work *w, struct hcp_err *err)
                                 : disagg_print(&w->out, !linear, stdout);
     if (failed)
         return hcp_fail(err, HCP_FAILED, "cannot print the answer");
-    say_estimates(w);
-    return HCP_OK;
+    return say_estimates(w, err);
 }
 
 static void close_work(struct work *w)

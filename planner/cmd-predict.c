@@ -190,12 +190,12 @@ static int parse_cell(char *line, size_t number, struct block *block,
 
 /* A line of CSV, or an element of array if there is one. p NULL: outside. */
 static void put_cell(json_t *array, const struct hcp_key *key, const struct block *block,
-                     const hcp_prediction *p)
+                     const hcp_prediction *p, const hcp_rank_estimate *e)
 {
     char ms[32], lo[32], hi[32];
 
     if (array) {
-        json_array_append_new(array, block_json(key, block, p, NULL));
+        json_array_append_new(array, block_json(key, block, p, e));
         return;
     }
     printf("%lld,%lld,%s,", (long long)block->q_len, (long long)block->kv_len,
@@ -217,8 +217,10 @@ static int predict_lines(const struct args *args, const struct session *s,
     char *line = NULL;
     size_t size = 0, number = 0, outside = 0;
     struct hcp_err first = {0};
+    hcp_rank_estimate e = {.size = sizeof e};
     int rc = HCP_OK;
 
+    hcp_ring_estimate(s->ring, 0, &e);
     while (rc == HCP_OK && getline(&line, &size, in) >= 0) {
         struct block block = {0};
         hcp_prediction p;
@@ -245,9 +247,9 @@ static int predict_lines(const struct args *args, const struct session *s,
             if (outside++ == 0)
                 first = *err;
             rc = HCP_OK;
-            put_cell(array, key, &block, NULL);
+            put_cell(array, key, &block, NULL, &e);
         } else if (rc == HCP_OK) {
-            put_cell(array, key, &block, &p);
+            put_cell(array, key, &block, &p, &e);
         }
     }
     if (rc == HCP_OK && ferror(in))

@@ -145,6 +145,12 @@ static int print_json(const hcp_plan *plan, const hcp_step *steps, size_t n, siz
     json_object_set_new(object, "fingerprint", json_string(fingerprint));
     if (plan->late_kv)
         json_object_set_new(object, "late_kv", json_true());
+    for (size_t r = 0; r < plan->n_ranks; r++)
+        if (session_is_spec(plan->ranks[r].device)) {
+            json_object_set_new(object, "source",
+                                json_string(hcp_source_name(HCP_FROM_ESTIMATED)));
+            break;
+        }
     for (size_t i = 0; i < n; i += m)
         json_array_append_new(ranks, rank_json(plan, steps, n, steps + i, m));
     json_object_set_new(object, "ranks", ranks);

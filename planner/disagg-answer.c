@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "planner/disagg.h"
+#include "planner/specs.h"
 
 static int64_t tokens_at(const int64_t *tokens, int32_t place)
 {
@@ -226,6 +227,9 @@ hcp_status disagg_answer(struct disagg_work *w, const struct disagg_at *at,
     out->n_unknown = count_unknown(w);
     out->source = out->prefill->source > out->decode->source ? out->prefill->source
                                                              : out->decode->source;
+    for (size_t r = 0; r < w->d->n; r++) /* also that it is left out is a guess */
+        if (specs_name(w->d->ranks[r].device))
+            out->source = HCP_FROM_ESTIMATED;
     fill_ranks(w, best, decision, out);
     disagg_turns(w, at, decision, out);
     return HCP_STATUS_OK;

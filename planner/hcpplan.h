@@ -1177,7 +1177,8 @@ typedef struct hcp_disagg_advice {
                           of transfers need not be the fastest) */
     int32_t n_groups;  /* kinds of groups looked at */
     int32_t n_unknown; /* of these left out: lengths not measured in a phase */
-    hcp_source source; /* of the plans advised */
+    hcp_source source; /* of the plans advised; where a rank is a data sheet, estimated,
+                          also where neither plan has it */
 } hcp_disagg_advice;
 
 /* "throughput" "latency"; "colocate" "disaggregate"; "?" for a number that is none. */

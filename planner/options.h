@@ -157,6 +157,7 @@ int session_no_link(const char *device, const char *option, struct hcp_err *err)
 /* From what the ring's data sheets are estimated, and how to measure them: below what was
  * printed on stdout, with a word on stderr; beside JSON all on stderr. How many there are. */
 int session_say_estimates(const struct session *s, int json);
+int session_say_rings(hcp_ring *const *rings, size_t n_rings, int json); /* of several */
 
 /* plan-file.c: a plan from a file (- is standard input), with arrays of its own: its ranks,
  * segments and places. Says on stderr if it was edited. */

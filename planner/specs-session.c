@@ -77,13 +77,13 @@ int session_no_link(const char *device, const char *option, struct hcp_err *err)
 /* ---- what is said ---- */
 
 /* An earlier rank with the same data sheet and limit, or r. */
-static size_t first_like(const struct session *s, size_t r)
+static size_t first_like(const hcp_ring *ring, size_t r)
 {
     hcp_rank_estimate a = {.size = sizeof a}, b = {.size = sizeof b};
 
-    hcp_ring_estimate(s->ring, r, &a);
+    hcp_ring_estimate(ring, r, &a);
     for (size_t i = 0; i < r; i++)
-        if (hcp_ring_estimate(s->ring, i, &b) == HCP_STATUS_OK && b.estimated &&
+        if (hcp_ring_estimate(ring, i, &b) == HCP_STATUS_OK && b.estimated &&
             strcmp(a.name, b.name) == 0 && strcmp(a.command, b.command) == 0)
             return i;
     return r;
@@ -102,24 +102,27 @@ static void say(FILE *out, const char *before, const hcp_rank_estimate *e)
         (int)e->kin_sms, e->factor, e->command);
 }
 
-int session_say_estimates(const struct session *s, int json)
+int session_say_rings(hcp_ring *const *rings, size_t n_rings, int json)
 {
-    size_t n = s->ring ? hcp_ring_size(s->ring) : 0;
     int said = 0;
 
-    for (size_t r = 0; r < n; r++) {
-        hcp_rank_estimate e = {.size = sizeof e};
+    for (size_t i = 0; i < n_rings; i++) {
+        size_t n = rings[i] ? hcp_ring_size(rings[i]) : 0;
 
-        if (hcp_ring_estimate(s->ring, r, &e) != HCP_STATUS_OK || !e.estimated ||
-            first_like(s, r) < r)
-            continue;
-        if (json) {
-            fflush(stdout);
-            say(stderr, "hcp-plan: ", &e);
-        } else {
-            say(stdout, said ? "" : "\n", &e);
+        for (size_t r = 0; r < n; r++) {
+            hcp_rank_estimate e = {.size = sizeof e};
+
+            if (hcp_ring_estimate(rings[i], r, &e) != HCP_STATUS_OK || !e.estimated ||
+                first_like(rings[i], r) < r)
+                continue;
+            if (json) {
+                fflush(stdout);
+                say(stderr, "hcp-plan: ", &e);
+            } else {
+                say(stdout, said ? "" : "\n", &e);
+            }
+            said++;
         }
-        said++;
     }
     if (said > 0 && !json) {
         fflush(stdout);
@@ -128,4 +131,9 @@ int session_say_estimates(const struct session *s, int json)
               stderr);
     }
     return said;
+}
+
+int session_say_estimates(const struct session *s, int json)
+{
+    return session_say_rings(&s->ring, 1, json);
 }

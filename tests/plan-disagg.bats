@@ -185,6 +185,11 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     [ "$(grep -c 'hcp-plan: spec:a100.* is estimated from nvidia-h200' s.err)" -eq 2 ]
     grep -q "hcp-profile run --db h.db'" s.err
     grep -q "hcp-profile run --db h.db --phase decode --batch 8'" s.err
+    # That a data sheet is left out is a guess as well.
+    hcp-plan disaggregate --ranks 'nvidia-h200@mps:100,spec:l4' --batch 8 --seq-len 32K \
+        --steps 500 --layers 32 --link-gbps 1 --json >s.json 2>s.err
+    grep -q '"device":"spec:l4","limit":"","class":1,"role":"none"' s.json
+    grep -q '"n_unknown":[0-9]*,"source":"estimated"' s.json
     hcp-plan disaggregate --ranks 'nvidia-h200@mps:100,spec:a100' --batch 8 --seq-len 32K \
         --steps 500 --layers 32 --link-gbps 50 | grep -q 'is estimated from nvidia-h200'
     # A layer's linear work, of both phases, is that of the kin by its data sheet.

@@ -133,6 +133,10 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     hcp-plan simulate --plan p.json --json >sim.json 2>err
     grep -q 'spec:a100 is estimated' err
     [ "$(field makespan_ms sim.json)" = "$(field makespan_ms p.json)" ]
+    grep -q '"source":"estimated"' sim.json
+    printf 'q_len,kv_len,mask\n1024,1024,full\n' >cells.csv
+    hcp-plan predict --ranks spec:a100 --cells cells.csv --json 2>err >c.json
+    grep -q '"source":"estimated".*"estimated_from":"nvidia-h200@mps:100","measure":"hcp-profile run --db h.db"' c.json
     hcp-plan split --ranks "$R" --seq-len 64K --phase decode --batch 8 --json >d.json 2>err
     grep -q '"source":"estimated","estimated_from":"nvidia-h200@mps:100","measure":"hcp-profile run --phase decode --batch 8"}' d.json
     hcp-plan transition --from p.json --to d.json --json >t.json 2>err
