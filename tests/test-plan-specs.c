@@ -283,6 +283,7 @@ static void assert_near(double a, double b)
 static void check_times(const struct gpu *g, const hcp_ring *ring)
 {
     struct gpu r = *g;
+    hcp_rank_estimate e = {.size = sizeof e};
     hcp_prediction p;
     int nq = g->shape.decode ? 1 : NODES;
 
@@ -311,6 +312,9 @@ static void check_times(const struct gpu *g, const hcp_ring *ring)
                                         r.square[5] * x * sqrt(x));
     }
     assert_int_equal(p.source, HCP_FROM_ESTIMATED);
+    hcp_ring_estimate(ring, 1, &e);
+    assert_near(p.lo_ms, p.ms * (1 - g->error) / e.factor);
+    assert_near(p.hi_ms, p.ms * (1 + g->error) * e.factor);
     assert_near(hcp_model_finish_ms(ring->ranks[1].model[HCP_MODEL_BEST], 1, 1000),
                 g->finish[2] +
                     g->finish[3] * 1000 * (g->kin.gbps / g->target.gbps) *
@@ -429,6 +433,8 @@ static void assert_same_plans(const hcp_plan *a, const hcp_plan *b)
     assert_true(a->models_hash != b->models_hash && a->fingerprint != b->fingerprint);
     /* Each rank as late as its own error bar allows, not the critical one's alone. */
     assert_true(a->interval_hi_ms >= b->interval_hi_ms * (1 - 1e-12));
+    assert_true(a->interval_lo_ms >= b->interval_lo_ms * (1 - 1e-12));
+    assert_true(a->interval_lo_ms <= a->makespan_ms * (1 + 1e-12));
 }
 
 static void plans(int decode)
@@ -757,6 +763,51 @@ static void json_keeps(void **state)
     hcp_models_free(models);
 }
 
+/* A measured rank is seen to run three times as slow: the other one takes over, and is
+ * still a guess. Rings with factors are copies: what they share is freed once. */
+static void rebalanced(void **state)
+{
+    hcp_models *models = load(table, 1, 1);
+    char text[900] = "";
+    hcp_ring *ring = bind(models, "big-alias", "spec:want", "", 0, text, sizeof text);
+    hcp_rebalance *r = NULL;
+    struct fixture_plan p;
+    const hcp_plan *proposal = NULL;
+    hcp_question q;
+    int64_t before;
+
+    (void)state;
+    assert_non_null(ring);
+    fixture_plan_init(&p, 2);
+    hcp_question_init(&q);
+    q.seq_len = 8192;
+    assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), HCP_STATUS_OK);
+    before = p.plan.ranks[1].tokens;
+    assert_int_equal(hcp_rebalance_create(ring, &q, &p.plan, NULL, text, sizeof text, &r),
+                     HCP_STATUS_OK);
+    for (int t = 0; t < 50 && !proposal; t++) {
+        hcp_rebalance_verdict v = {.size = sizeof v};
+
+        for (size_t i = 0; i < 2; i++)
+            hcp_rebalance_observe(r, i, p.plan.ranks[i].compute_ms * (i ? 1 : 3), 0);
+        assert_int_equal(hcp_rebalance_step(r, 100000, text, sizeof text, &v),
+                         HCP_STATUS_OK);
+        if (v.decision == HCP_REBALANCE_MOVE)
+            proposal = hcp_rebalance_proposal(r);
+    }
+    assert_non_null(proposal);
+    assert_true(proposal->ranks[1].tokens > before);
+    assert_int_equal(proposal->source, HCP_FROM_ESTIMATED);
+    assert_string_equal(proposal->ranks[1].kin, "small");
+    assert_true(proposal->interval_hi_ms > 1.3 * proposal->makespan_ms);
+    hcp_rebalance_free(r);
+    assert_int_equal(fixture_split(ring, &q, &p, text, sizeof text), HCP_STATUS_OK);
+    assert_int_equal(p.plan.ranks[1].tokens, before); /* the ring is as it was */
+    hcp_ring_free(ring);
+    fixture_plan_free(&p);
+    hcp_models_free(models);
+}
+
 static void older_callers(void **state)
 {
     hcp_models *models = load(table, 1, 1);
@@ -798,7 +849,7 @@ int main(void)
         cmocka_unit_test(plans_of_prefill),  cmocka_unit_test(plans_of_decode),
         cmocka_unit_test(nearest_kin),       cmocka_unit_test(no_answer),
         cmocka_unit_test(hash_covers_lines), cmocka_unit_test(json_keeps),
-        cmocka_unit_test(older_callers),
+        cmocka_unit_test(older_callers),     cmocka_unit_test(rebalanced),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
