@@ -107,6 +107,13 @@ static int choose(const struct ring_gpus *gpus, const char *device, int turn,
             *gpu = (int)i;
     if (*gpu >= 0)
         return HCP_OK;
+    if (strncmp(device, "spec:", 5) == 0)
+        return hcp_fail(err, HCP_FAILED,
+                        "the plan gives this rank '%s', a GPU by its data sheet, which "
+                        "no machine says it has; profile the machine ('hcp-profile run') "
+                        "and plan with its device, or run the plan on any with "
+                        "--any-device",
+                        device);
     list_gpus(gpus, list, sizeof list);
     return hcp_fail(err, HCP_FAILED,
                     "the plan gives this rank a '%s'; %s has the CPU '%s' and %s; start "

@@ -210,6 +210,14 @@ static int bind(const struct ring_options *o, const hcp_shape *shape,
 
     if (!db)
         return err->code;
+    for (size_t r = 0; r < n; r++)
+        if (strncmp(ranks[r].device, "spec:", 5) == 0)
+            return hcp_fail(err, HCP_USAGE,
+                            "rank %zu, '%s', is a GPU by its data sheet, of which "
+                            "hcp-ring knows no times; profile the machine ('hcp-profile "
+                            "run') and name its device, or let hcp-plan answer ('split "
+                            "--json' for --plan, 'transition --json' for --moves)",
+                            r, ranks[r].device);
     status = hcp_models_load(db, err->text, sizeof err->text, &p->models);
     if (!status)
         status = hcp_ring_create(p->models, shape, ranks, n, provider, err->text,

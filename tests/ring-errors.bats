@@ -150,6 +150,13 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
         mpirun -np 2 hcp-ring --plan h200.json
     run ring 2 --plan h200.json --any-device
     [ "$status" -eq 0 ]
+    edit sheet.json 's/"device":"[^"]*"/"device":"spec:a100"/'
+    refuse 1 "rank 0 (*): the plan gives this rank 'spec:a100', a GPU by its data sheet, which no machine says it has; profile the machine ('hcp-profile run') and plan with its device, or run the plan on any with --any-device" \
+        mpirun -np 2 hcp-ring --plan sheet.json
+    run ring 2 --plan sheet.json --any-device
+    [ "$status" -eq 0 ]
+    refuse 2 "rank 0 (*): rank 1, 'spec:a100', is a GPU by its data sheet, of which hcp-ring knows no times; profile the machine" \
+        mpirun -np 2 hcp-ring --ranks "$cpu,spec:a100" --seq-len 256
     edit green.json 's/"limit":""/"limit":"green:24"/2'
     refuse 1 "rank 1 (*): the limit 'green:24' is not one of a CPU" \
         mpirun -np 2 hcp-ring --plan green.json
