@@ -66,13 +66,16 @@ static void place_parts(const hcp_documents_plan *d, const int64_t *starts,
         to->linear_after_us = from->linear_after_us;
         to->linear_after_fixed_us = from->linear_after_fixed_us;
         to->linear_error = from->linear_error;
+        to->time_scale = from->time_scale;
+        memcpy(to->kin, from->kin, sizeof to->kin);
         if (from->tokens > 0) {
             double tokens = (double)from->tokens;
+            double to_ms = (from->time_scale > 0 ? from->time_scale : 1) / 1e3;
 
             to->linear_before_ms =
-                (tokens * from->linear_before_us + from->linear_before_fixed_us) / 1e3;
+                (tokens * from->linear_before_us + from->linear_before_fixed_us) * to_ms;
             to->linear_after_ms =
-                (tokens * from->linear_after_us + from->linear_after_fixed_us) / 1e3;
+                (tokens * from->linear_after_us + from->linear_after_fixed_us) * to_ms;
         }
     }
     for (size_t i = 0; i < d->n_parts; i++)

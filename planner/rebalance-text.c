@@ -26,16 +26,67 @@ const char *hcp_rebalance_reason_name(hcp_rebalance_reason reason)
 
 /* ---- fingerprints ---- */
 
+/* Models, shape, caps and linear work; factors are state. */
+static void hash_ring(uint64_t *h, const hcp_ring *ring)
+{
+    hash_u64(h, ring->n);
+    for (int k = HCP_MODEL_BEST; k <= HCP_MODEL_POLY; k++)
+        hash_u64(h, answer_models_hash(ring, (hcp_model_kind)k));
+    hash_text(h, ring->shape.phase, sizeof ring->shape.phase);
+    hash_text(h, ring->shape.dtype, sizeof ring->shape.dtype);
+    hash_u64(h, (uint64_t)ring->shape.batch);
+    hash_u64(h, (uint64_t)ring->shape.heads);
+    hash_u64(h, (uint64_t)ring->shape.kv_heads);
+    hash_u64(h, (uint64_t)ring->shape.head_dim);
+    for (size_t i = 0; i < ring->n; i++) {
+        const hcp_rank *rank = &ring->ranks[i].spec;
+
+        hash_u64(h, (uint64_t)rank->max_tokens);
+        hash_u64(h, (uint64_t)rank->max_bytes);
+        hash_u64(h, (uint64_t)rank->weight_bytes);
+        hash_double(h, rank->linear_before_us);
+        hash_double(h, rank->linear_before_fixed_us);
+        hash_double(h, rank->linear_after_us);
+        hash_double(h, rank->linear_after_fixed_us);
+        hash_double(h, rank->linear_error);
+    }
+}
+
+static void hash_links(uint64_t *h, const hcp_question *q)
+{
+    hash_double(h, q->link_alpha_us);
+    hash_double(h, q->link_gbps);
+    hash_u64(h, q->links ? q->n_links : 0);
+    for (size_t i = 0; q->links && i < q->n_links; i++) {
+        const hcp_link *l = &q->links[i];
+
+        hash_u64(h, (uint64_t)l->from);
+        hash_u64(h, (uint64_t)l->to);
+        hash_u64(h, (uint64_t)l->shared[0]);
+        hash_u64(h, (uint64_t)l->shared[1]);
+        hash_double(h, l->alpha_us);
+        hash_double(h, l->gbps);
+        hash_double(h, l->slowdown);
+        hash_double(h, l->transfer_slowdown);
+        hash_double(h, l->overhead_us);
+    }
+    hash_u64(h, q->shared_gbps ? q->n_shared : 0);
+    for (size_t i = 0; q->shared_gbps && i < q->n_shared; i++)
+        hash_double(h, q->shared_gbps[i]);
+    hash_u64(h, (uint64_t)q->node_ranks);
+    hash_double(h, q->node_alpha_us);
+    hash_double(h, q->node_gbps);
+    hash_double(h, q->node_shared_gbps);
+    hash_u64(h, (uint64_t)q->rings);
+}
+
 uint64_t rebalance_setting(const hcp_rebalance *r)
 {
     const hcp_question *q = &r->question;
     const hcp_rebalance_options *o = &r->options;
     uint64_t h = UINT64_C(0xcbf29ce484222325);
 
-    hash_u64(&h, r->n);
-    hash_u64(&h, answer_models_hash(r->ring, HCP_MODEL_BEST));
-    hash_text(&h, r->ring->shape.phase, sizeof r->ring->shape.phase);
-    hash_u64(&h, (uint64_t)r->ring->shape.batch);
+    hash_ring(&h, r->ring);
     hash_u64(&h, (uint64_t)q->seq_len);
     hash_u64(&h, (uint64_t)(q->causal != 0));
     hash_u64(&h, (uint64_t)q->strategy);
@@ -45,9 +96,12 @@ uint64_t rebalance_setting(const hcp_rebalance *r)
     hash_u64(&h, (uint64_t)q->sub_blocks);
     hash_u64(&h, (uint64_t)q->barrier);
     hash_u64(&h, (uint64_t)q->layers);
-    hash_u64(&h, q->n_links);
-    hash_double(&h, q->link_alpha_us);
-    hash_double(&h, q->link_gbps);
+    hash_u64(&h, (uint64_t)q->stripes);
+    hash_u64(&h, (uint64_t)q->activation_bytes);
+    hash_u64(&h, (uint64_t)(q->extrapolate != 0));
+    hash_u64(&h, (uint64_t)(q->late_kv != 0));
+    hash_u64(&h, (uint64_t)q->merge);
+    hash_links(&h, q);
     hash_double(&h, o->false_alarms);
     hash_double(&h, o->noise);
     hash_double(&h, o->min_gain);
@@ -81,6 +135,7 @@ uint64_t hcp_rebalance_fingerprint(const hcp_rebalance *r)
     hash_u64(&h, (uint64_t)r->waited);
     hash_u64(&h, (uint64_t)r->patience);
     hash_u64(&h, (uint64_t)r->last_move);
+    hash_double(&h, r->test.held_out);
     for (size_t i = 0; i < r->n; i++) {
         const struct rank_state *k = &r->ranks[i];
         const struct speed *s = &k->speed;
@@ -159,6 +214,7 @@ hcp_status hcp_rebalance_to_json(const hcp_rebalance *r, char *json, size_t size
     name_int(&out, "waited", r->waited);
     name_int(&out, "patience", r->patience);
     name_int(&out, "last_move", r->last_move);
+    name_double(&out, "held_out", r->test.held_out);
     put_name(&out, "ranks");
     put(&out, "[");
     for (size_t i = 0; i < r->n; i++)
@@ -174,7 +230,7 @@ hcp_status hcp_rebalance_to_json(const hcp_rebalance *r, char *json, size_t size
 
 /* ---- in ---- */
 
-enum { MEMBERS = 11, RANK_MEMBERS = 14 };
+enum { MEMBERS = 12, RANK_MEMBERS = 14 };
 
 /* The text is read twice: once to check it, then into the object. */
 struct state_in {
@@ -186,7 +242,7 @@ struct state_in {
     int64_t tokens, lost, sum;
     int64_t n_history;
     int64_t number[MEMBERS];
-    double real[2];
+    double real[3];
 };
 
 static int is(const char *key, const char *const *names, int n)
@@ -329,8 +385,8 @@ static int read_setting(struct json_in *in, const struct state_in *s)
 static int read_member(struct json_in *in, const char *key, void *ctx)
 {
     static const char *const names[MEMBERS] = {
-        "schema",   "step",      "layout",  "stripes", "pending", "waited",
-        "patience", "last_move", "gain_ms", "lost_ms", "ranks"};
+        "schema",   "step",      "layout",  "stripes", "pending",  "waited",
+        "patience", "last_move", "gain_ms", "lost_ms", "held_out", "ranks"};
     static const int64_t least[] = {1, 0, 1, 1, 0, 0, 2, -1};
     static const int64_t most[] = {1,
                                    INT64_MAX / 4,
@@ -354,8 +410,9 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
     s->seen |= UINT64_C(1) << id;
     if (id < 8)
         return jin_within(in, key, jin_int(in, least[id], most[id], &s->number[id]));
-    if (id < 10)
-        return jin_within(in, key, finite_in(in, -1e300, 1e300, &s->real[id - 8]));
+    if (id < 11)
+        return jin_within(
+            in, key, finite_in(in, id < 10 ? -1e300 : 0, 1e300, &s->real[id - 8]));
     return jin_array(in, read_rank, s);
 }
 
@@ -392,6 +449,7 @@ hcp_status hcp_rebalance_from_json(hcp_rebalance *r, const char *json, size_t le
     if (like.stripes > r->question.stripes && like.stripes > r->now.plan.stripes)
         return plan_fail(text, text_size, HCP_STATUS_FORMAT,
                          "not a state: more stripes than the question has");
+    r->proposed = 0; /* it is written over */
     status = rebalance_evaluate(r, &like, r->tokens, r->scale, &r->next, text, text_size);
     if (status)
         return status;
@@ -419,6 +477,6 @@ hcp_status hcp_rebalance_from_json(hcp_rebalance *r, const char *json, size_t le
     r->last_move = s.number[7];
     r->gain_ms = s.real[0];
     r->lost_ms = s.real[1];
-    r->proposed = 0;
+    r->test.held_out = s.real[2]; /* of the plan that the others began with */
     return HCP_STATUS_OK;
 }

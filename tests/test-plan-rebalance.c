@@ -879,6 +879,117 @@ static void what_is_refused(void **state)
     group_free(&g);
 }
 
+/* One that joins has begun with another plan, whose models have other error bars: it goes
+ * by those of the others all the same. */
+static void joins_with_another_plan(void **state)
+{
+    uint64_t seed = 913;
+    struct group g;
+    hcp_rebalance *r[2] = {NULL, NULL};
+    hcp_rebalance_verdict v[2];
+    char *json;
+
+    (void)state;
+    group_make(&g, 2, 1, HCP_LAYOUT_ZIGZAG, 16384, 0.001, &seed);
+    hcp_ring_free(g.ring);
+    hcp_models_free(g.models);
+    g.kinds[1].error = 0.2;
+    g.models = fixture_models(g.kinds, 2);
+    g.ring = fixture_ring(g.models, g.kinds, (int[]){0, 1}, NULL, 2);
+    for (int k = 0; k < 2; k++) {
+        const int64_t tokens[2] = {k ? 0 : 16384, k ? 16384 : 0};
+
+        assert_int_equal(hcp_plan_evaluate(g.ring, &g.question, tokens, g.plan.workspace,
+                                           g.plan.workspace_bytes, text, sizeof text,
+                                           &g.plan.plan),
+                         HCP_STATUS_OK);
+        r[k] = start(&g, NULL);
+    }
+    json = text_of(r[0]);
+    assert_int_not_equal(hcp_rebalance_fingerprint(r[0]), hcp_rebalance_fingerprint(r[1]));
+    if (hcp_rebalance_from_json(r[1], json, strlen(json), text, sizeof text))
+        fail_msg("%s", text);
+    free(json);
+    for (int t = 0; t < 8; t++) {
+        double ms = 5 * (1 + group_noise(NOISE_NORMAL, 0.005, &seed));
+
+        assert_int_equal(hcp_rebalance_fingerprint(r[0]),
+                         hcp_rebalance_fingerprint(r[1]));
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(hcp_rebalance_observe(r[k], 0, t < 4 ? ms : 2 * ms, 5),
+                             HCP_STATUS_OK);
+            memset(&v[k], 0, sizeof v[k]);
+            v[k].size = sizeof v[k];
+            assert_int_equal(hcp_rebalance_step(r[k], -1, text, sizeof text, &v[k]),
+                             HCP_STATUS_OK);
+        }
+        assert_int_equal(memcmp(&v[0], &v[1], sizeof v[0]), 0);
+    }
+    for (int k = 0; k < 2; k++)
+        hcp_rebalance_free(r[k]);
+    group_free(&g);
+}
+
+/* Whatever a proposal depends on: a state of objects that differ in it is not read, and
+ * their fingerprints differ. */
+static void states_of_others(void **state)
+{
+    uint64_t seed = 914;
+    struct group g;
+    hcp_link links[2] = {{.from = 0, .to = 1, .gbps = 10}, {.from = 1, .to = 0, .gbps = 10}};
+    double shared[1] = {20};
+    hcp_rebalance *first = NULL;
+    char *json = NULL;
+
+    (void)state;
+    group_make(&g, 2, 1, HCP_LAYOUT_ZIGZAG, 16384, 0.02, &seed);
+    g.question.links = links;
+    g.question.n_links = 2;
+    g.question.shared_gbps = shared;
+    g.question.n_shared = 1;
+    for (int i = 0; i < 11; i++) {
+        hcp_question was = g.question;
+        hcp_ring *ring = g.ring;
+        hcp_rebalance *r;
+        hcp_rank ranks[2];
+
+        for (size_t k = 0; k < 2; k++) {
+            hcp_rank_init(&ranks[k]);
+            memcpy(ranks[k].device, g.names[k], sizeof g.names[k]);
+        }
+        g.question.extrapolate = i != 2;
+        g.question.activation_bytes = i == 3 ? 100 : 0;
+        g.question.stripes = i == 4 ? 4 : 8;
+        links[1].gbps = i == 5 ? 11 : 10;
+        links[0].overhead_us = i == 6 ? 3 : 0;
+        shared[0] = i == 7 ? 30 : 20;
+        ranks[1].max_tokens = i == 8 ? 16000 : 0;
+        ranks[0].max_bytes = i == 9 ? (int64_t)1 << 40 : 0;
+        ranks[0].linear_error = i == 10 ? 0.5 : 0;
+        g.ring = fixture_ring_of(g.models, ranks, 2);
+        r = start(&g, NULL);
+        if (i == 0) {
+            first = r;
+            json = text_of(r);
+        } else {
+            hcp_status status =
+                hcp_rebalance_from_json(r, json, strlen(json), text, sizeof text);
+
+            if (status != (i == 1 ? HCP_STATUS_OK : HCP_STATUS_FORMAT) ||
+                (hcp_rebalance_fingerprint(r) == hcp_rebalance_fingerprint(first)) !=
+                    (i == 1))
+                fail_msg("case %d: %s", i, hcp_strerror(status));
+            hcp_rebalance_free(r);
+        }
+        hcp_ring_free(i == 0 ? ring : g.ring);
+        g.ring = i == 0 ? g.ring : ring;
+        g.question = was;
+    }
+    free(json);
+    hcp_rebalance_free(first);
+    group_free(&g);
+}
+
 /* Steps that are no passes of the plan: what they were to take comes with the time. */
 static void other_passes(void **state)
 {
@@ -926,6 +1037,8 @@ int main(void)
         cmocka_unit_test(exhaustive),
         cmocka_unit_test(cost_of_moving),
         cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(joins_with_another_plan),
+        cmocka_unit_test(states_of_others),
         cmocka_unit_test(other_passes),
     };
 
