@@ -259,11 +259,19 @@ void disagg_search(const struct disagg_work *w, const struct disagg_at *at,
     }
 }
 
+/* Of two groups of one class each phase can leave the other's ranks out: that is
+ * colocated, too, and takes as long. */
+static int better_apart(const struct disagg_best *separate,
+                        const struct disagg_best *colocated)
+{
+    return separate->score < colocated->score * (1 - LAST_BITS);
+}
+
 int disagg_decide(const struct disagg_best best[KINDS_OF_ADVICE])
 {
     if (!best[SEPARATE].exists)
         return best[COLOCATED].exists ? HCP_DISAGG_COLOCATE : -1;
-    return best[COLOCATED].exists && best[COLOCATED].score <= best[SEPARATE].score
+    return best[COLOCATED].exists && !better_apart(&best[SEPARATE], &best[COLOCATED])
                ? HCP_DISAGG_COLOCATE
                : HCP_DISAGG_SEPARATE;
 }
@@ -281,8 +289,8 @@ static int decision_at(const struct disagg_work *w, double byte_ms, int64_t step
     if (least[COLOCATED].exists == most[COLOCATED].exists &&
         least[SEPARATE].exists == most[SEPARATE].exists &&
         (!least[COLOCATED].exists || !least[SEPARATE].exists ||
-         most[SEPARATE].score < least[COLOCATED].score ||
-         most[COLOCATED].score <= least[SEPARATE].score))
+         better_apart(&most[SEPARATE], &least[COLOCATED]) ||
+         !better_apart(&least[SEPARATE], &most[COLOCATED])))
         return disagg_decide(most);
     disagg_search(w, &at, PAIR_FASTEST, most, beyond);
     return disagg_decide(most);
@@ -307,27 +315,34 @@ static double turn_between(const struct disagg_work *w, int64_t steps, int decis
     return 1 / (other * 1e6);
 }
 
+/* The next value to look at, of `looks` so far: by a fifth up to ten times, then twice.
+ */
+static double farther(double v, int looks)
+{
+    return looks < 13 ? v * 1.2 : v * 2;
+}
+
 static void turns_of_speed(const struct disagg_work *w, const struct disagg_at *at,
                            int decision, hcp_disagg_advice *out)
 {
-    double same = at->byte_ms;
+    double same = at->byte_ms, ms;
 
     out->turns_below_gbps = 0;
     out->turns_above_gbps = INFINITY;
-    for (double ms = same > FASTEST ? 2 * same : FASTEST; ms <= 2 * SLOWEST; ms *= 2) {
+    for (int looks = 0; same < SLOWEST; looks++, same = ms) {
+        ms = farther(same > FASTEST ? same : FASTEST, looks);
         if (decision_at(w, ms, at->steps) != decision) {
             out->turns_below_gbps = turn_between(w, at->steps, decision, same, ms);
             break;
         }
-        same = ms;
     }
     same = at->byte_ms;
-    for (double ms = same / 2; ms >= FASTEST / 2; ms /= 2) {
+    for (int looks = 0; same > FASTEST; looks++, same = ms) {
+        ms = same * same / farther(same, looks);
         if (decision_at(w, ms, at->steps) != decision) {
             out->turns_above_gbps = turn_between(w, at->steps, decision, same, ms);
             return;
         }
-        same = ms;
     }
 }
 
@@ -345,28 +360,38 @@ static int64_t step_between(const struct disagg_work *w, double byte_ms, int dec
     return other;
 }
 
+/* The same of steps. */
+static int64_t more(int64_t steps, int looks)
+{
+    const int64_t most = (int64_t)1 << 40;
+    int64_t next = looks < 13 ? steps + (steps + 4) / 5 : 2 * steps;
+
+    return next < most ? next : most;
+}
+
+static int64_t fewer(int64_t steps, int looks)
+{
+    return looks < 13 ? steps - (steps + 5) / 6 : steps / 2;
+}
+
 static void turns_of_steps(const struct disagg_work *w, const struct disagg_at *at,
                            int decision, hcp_disagg_advice *out)
 {
-    const int64_t most = (int64_t)1 << 40;
-    int64_t same = at->steps;
+    int64_t same = at->steps, steps;
 
     out->turns_below_steps = out->turns_above_steps = 0;
-    for (int64_t steps = same / 2; same > 1; steps = same / 2) {
+    for (int looks = 0; (steps = fewer(same, looks)) > 0; looks++, same = steps) {
         if (decision_at(w, at->byte_ms, steps) != decision) {
             out->turns_below_steps = step_between(w, at->byte_ms, decision, same, steps);
             break;
         }
-        same = steps;
     }
-    for (same = at->steps; same < most;) {
-        int64_t steps = same < most / 2 ? 2 * same : most;
-
+    same = at->steps;
+    for (int looks = 0; (steps = more(same, looks)) > same; looks++, same = steps) {
         if (decision_at(w, at->byte_ms, steps) != decision) {
             out->turns_above_steps = step_between(w, at->byte_ms, decision, same, steps);
             return;
         }
-        same = steps;
     }
 }
 

@@ -1079,7 +1079,7 @@ HCP_API hcp_status hcp_ring_estimate(const hcp_ring *ring, size_t rank,
 
 /* Most ranks, and kinds of groups up to which all are looked at. */
 #define HCP_DISAGG_MAX_RANKS 256
-#define HCP_DISAGG_MAX_GROUPS 512
+#define HCP_DISAGG_MAX_GROUPS 1024
 
 /* What is to be short. */
 typedef enum hcp_disagg_objective {
@@ -1169,8 +1169,8 @@ typedef struct hcp_disagg_advice {
     double gain_over_colocated; /* of the best with ranks apart; NaN: one does not exist */
     int32_t within_error;       /* 1: the intervals of both overlap */
     /* Nearest speed of transfers, and number of steps, at which the answer is another one
-     * (or there is none); 0: none that low, infinite or 0: none that high. Looked for in
-     * doublings from what is asked. */
+     * (or there is none); 0: none that low, infinite or 0: none that high. Looked for by
+     * fifths of what is asked up to ten times that, then in doublings. */
     double turns_below_gbps, turns_above_gbps;
     int64_t turns_below_steps, turns_above_steps;
     int32_t exact;     /* 1: bound_ms of both is what they take (of many ranks the pairing

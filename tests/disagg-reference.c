@@ -371,5 +371,5 @@ int disagg_better(const struct disagg_ways *ways, double gbps, double steps)
 
     if (apart < 0)
         return together < 0 ? -1 : 0;
-    return together < 0 || apart < together;
+    return together < 0 || apart < together * (1 - 1e-12);
 }
