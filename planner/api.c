@@ -174,10 +174,10 @@ static size_t bad_tokens(const int64_t *tokens, size_t n, int64_t seq_len)
 static hcp_status check_space(const hcp_ring *ring, const void *workspace, size_t bytes,
                               char *text, size_t size)
 {
-    if (!workspace || bytes < scratch_bytes(ring->n))
+    if (!workspace || bytes < ring->scratch_bytes)
         return plan_fail(text, size, HCP_STATUS_SPACE,
                          "workspace of %zu bytes, %zu needed for %zu ranks", bytes,
-                         scratch_bytes(ring->n), ring->n);
+                         ring->scratch_bytes, ring->n);
     return HCP_STATUS_OK;
 }
 

@@ -637,6 +637,7 @@ hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *asked,
     }
     ring->models = models;
     ring->n = n;
+    ring->scratch_bytes = scratch_bytes(n);
     ring->shape = *shape;
     ring->token_bytes = 2.0 * shape->kv_heads * shape->head_dim * shape->batch *
                         (strcmp(shape->dtype, "fp32") == 0 ? 4 : 2);

@@ -6,14 +6,16 @@
 void memo_reset(struct memo *memo)
 {
     memo->n = 0;
-    memo->epoch++;
+    memo->places = 0;
     memo->holds = HOLDS_NOTHING;
     memset(memo->hash, 0xff, (size_t)memo->hash_size * sizeof *memo->hash);
 }
 
 /* Class of (model id, share), added if new; -1 if the memo is full. */
-static int32_t memo_class(struct memo *memo, int32_t id, int64_t len)
+static int32_t memo_class(const struct problem *p, struct memo *memo, int32_t id,
+                          int64_t len)
 {
+    const hcp_model *const *axis = p->ring->axis[p->kind];
     uint64_t h = ((uint64_t)len * 64 + (uint64_t)id) * UINT64_C(0x9E3779B97F4A7C15);
     int32_t mask = memo->hash_size - 1, slot = (int32_t)(h >> 40) & mask, c;
 
@@ -27,6 +29,8 @@ static int32_t memo_class(struct memo *memo, int32_t id, int64_t len)
     memo->id[c] = id;
     memo->len[c] = len;
     memo->own[c] = -1;
+    for (int32_t a = 0; memo->tables && a < p->ring->n_axes[p->kind]; a++)
+        memo->keys[a * memo->cap + c] = hcp_model_keys_at(axis[a], len);
     memset(memo->early_known + c * memo->words, 0,
            (size_t)memo->words * sizeof *memo->early_known);
     memset(memo->late_known + c * memo->words, 0,
@@ -76,7 +80,7 @@ static void find_classes(const struct problem *p, struct scratch *s,
         if (id == last_id && len == act->len[m - 2])
             c = act->cls[m - 2];
         else if (c >= memo->n || memo->len[c] != len || memo->id[c] != id)
-            c = memo_class(memo, id, len);
+            c = memo_class(p, memo, id, len);
         if (c < 0) {
             act->direct = 1;
             continue;
@@ -94,11 +98,12 @@ static void classify(const struct problem *p, struct scratch *s, const int64_t *
 {
     struct memo *memo = &s->memo;
     size_t bytes = p->n * sizeof *tokens;
-    int few = few_possible(p);
+    int few = few_possible(p), tables = tally_possible(p);
 
-    if (few != memo->few) {
+    if (few != memo->few || tables != memo->tables) {
         memo_reset(memo);
         memo->few = few;
+        memo->tables = tables;
     }
     if (memo->holds && memo->held_kind == p->kind &&
         memcmp(memo->held, tokens, bytes) == 0)
@@ -119,16 +124,45 @@ static void classify(const struct problem *p, struct scratch *s, const int64_t *
     memcpy(memo->held, tokens, bytes);
 }
 
-/* What is not known yet of the blocks of class c on the KV of classes in need[]. */
-static void ask_row(const struct problem *p, struct scratch *s, int32_t c,
-                    const hcp_model *model, int earlier, const uint64_t *need)
+/* ask_row() where memo->tables: a row of the table is looked up once. */
+static void ask_tables(const struct problem *p, struct memo *memo, int32_t c, size_t r,
+                       int earlier, const uint64_t *need)
 {
+    uint64_t *known = (earlier ? memo->early_known : memo->late_known) + c * memo->words;
+    double *row = (earlier ? memo->early : memo->late) + (size_t)c * (size_t)memo->cap;
+    const struct bound_rank *b = &p->ring->ranks[r];
+    const struct hcp_model_keys_at *keys = memo->keys + b->axis[p->kind] * memo->cap;
+    struct hcp_model_row_at q =
+        earlier ? hcp_model_row_at(b->model[p->kind], memo->len[c], !p->kernel_only)
+                : hcp_model_row_of_none();
+
+    for (int32_t w = 0; w < memo->words; w++) {
+        uint64_t missing = need[w] & ~known[w];
+
+        known[w] |= missing;
+        for (; missing; missing &= missing - 1) {
+            int32_t d = 64 * w + __builtin_ctzll(missing);
+
+            row[d] = hcp_model_call_at(&q, &keys[d]);
+        }
+    }
+}
+
+/* What is not known yet of the blocks of class c on the KV of classes in need[]. */
+static void ask_row(const struct problem *p, struct scratch *s, int32_t c, size_t r,
+                    int earlier, const uint64_t *need)
+{
+    const hcp_model *model = problem_model(p, r);
     struct active *act = &s->act;
     struct memo *memo = &s->memo;
     uint64_t *known = earlier ? memo->early_known : memo->late_known;
     double *row = (earlier ? memo->early : memo->late) + (size_t)c * (size_t)memo->cap;
     int32_t n = 0;
 
+    if (memo->tables) {
+        ask_tables(p, memo, c, r, earlier, need);
+        return;
+    }
     for (int32_t w = 0; w < memo->words; w++) {
         uint64_t missing = need[w] & ~known[c * memo->words + w];
 
@@ -228,9 +262,9 @@ static double sum_few(const struct problem *p, struct scratch *s, double limit_m
             memo->own[c] =
                 cost_own(p, problem_model(p, (size_t)act->rank[i]), act->len[i], NULL);
         if (before & ~memo->early_known[c])
-            ask_row(p, s, c, problem_model(p, (size_t)act->rank[i]), 1, &before);
+            ask_row(p, s, c, (size_t)act->rank[i], 1, &before);
         if (after & ~memo->late_known[c])
-            ask_row(p, s, c, problem_model(p, (size_t)act->rank[i]), 0, &after);
+            ask_row(p, s, c, (size_t)act->rank[i], 0, &after);
         ms = memo->own[c];
         if (p->linear)
             ms += layer_ms(p, (size_t)act->rank[i], act->len[i]);
@@ -274,7 +308,7 @@ static double sum_blocks(const struct problem *p, struct scratch *s, double limi
     }
     for (int32_t i = 0, end; i < act->m; i = end) { /* ranks of a class in a row */
         int32_t c = act->cls[i], at = act->at[c];
-        const hcp_model *model = problem_model(p, (size_t)act->rank[i]);
+        size_t rank = (size_t)act->rank[i];
         double *early = memo->early + (size_t)c * (size_t)memo->cap;
         double *late = memo->late + (size_t)c * (size_t)memo->cap;
         double own, first;
@@ -282,17 +316,17 @@ static double sum_blocks(const struct problem *p, struct scratch *s, double limi
         for (end = i + 1; end < act->m && act->cls[end] == c;)
             end++;
         if (memo->own[c] < 0)
-            memo->own[c] = cost_own(p, model, act->len[i], NULL);
+            memo->own[c] = cost_own(p, problem_model(p, rank), act->len[i], NULL);
         if (act->asked[c] != seen) { /* else nothing new came before it */
             needed(act, c, end - i, before, after, memo->words, early_need, late_need);
-            ask_row(p, s, c, model, 1, early_need);
-            ask_row(p, s, c, model, 0, late_need);
+            ask_row(p, s, c, rank, 1, early_need);
+            ask_row(p, s, c, rank, 0, late_need);
             act->asked[c] = act->before[c] > 0 || end - i > 1 ? seen : -1;
         }
         seen = seen > at + 1 ? seen : at + 1;
         own = memo->own[c];
         if (p->linear) /* the same for all of a class */
-            own += layer_ms(p, (size_t)act->rank[i], act->len[i]);
+            own += layer_ms(p, rank, act->len[i]);
         first = add_past(act, c, own, past, early, late);
         first = add_blocks(act, first, past, at, early, late);
         for (int32_t r = i; r < end; r++) {
@@ -546,6 +580,17 @@ double eval_busy(const struct problem *p, struct scratch *s, const int64_t *toke
         s->memo.holds = HOLDS_BUSY;
     }
     return s->memo.most;
+}
+
+double eval_busy_about(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                       int *rough)
+{
+    if (!tally_possible(p))
+        return eval_busy(p, s, tokens, rough);
+    *rough = 0;
+    if (s->memo.holds == HOLDS_BUSY)
+        s->memo.holds = HOLDS_CLASSES;
+    return tally_busy(p, tokens, s->busy);
 }
 
 void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tokens)

@@ -13,20 +13,20 @@ void few_bind(struct hcp_ring *ring)
     for (int kind = 0; kind < 3; kind++) {
         int32_t n = 0;
 
-        ring->few[kind] = ring->n <= FEW_RANKS;
-        for (size_t r = 0; r < ring->n && ring->few[kind]; r++) {
+        ring->tables[kind] = 1;
+        for (size_t r = 0; r < ring->n && ring->tables[kind]; r++) {
             struct bound_rank *b = &ring->ranks[r];
             const hcp_model *model = b->model[kind];
             int32_t a = 0;
 
             if (!model || !hcp_model_has_rows(model)) {
-                ring->few[kind] = 0;
+                ring->tables[kind] = 0;
                 break;
             }
             while (a < n && !hcp_model_same_keys(ring->axis[kind][a], model))
                 a++;
             if (a == FEW_AXES) {
-                ring->few[kind] = 0;
+                ring->tables[kind] = 0;
                 break;
             }
             if (a == n)
@@ -34,6 +34,7 @@ void few_bind(struct hcp_ring *ring)
             b->axis[kind] = a;
         }
         ring->n_axes[kind] = n;
+        ring->few[kind] = ring->tables[kind] && ring->n <= FEW_RANKS;
     }
 }
 
@@ -69,15 +70,14 @@ static void open_class(const struct problem *p, size_t r, int64_t len,
 
 /* Where a class is kept, if no other has taken its place: not one that another class of
  * the split is in. */
-static struct few_class *place_of(const struct few *few, int32_t id, int64_t len,
-                                  uint64_t *taken)
+static int place_of(int32_t id, int64_t len, uint64_t *taken)
 {
     uint64_t h = ((uint64_t)len * 64 + (uint64_t)id) * UINT64_C(0x9E3779B97F4A7C15) >> 58;
 
     while (*taken >> h & 1)
         h = (h + 1) % FEW_PLACES;
     *taken |= (uint64_t)1 << h;
-    return &few->of[h];
+    return (int)h;
 }
 
 static uint8_t weaker(uint8_t source, hcp_model_source by)
@@ -105,12 +105,14 @@ void few_classes(const struct problem *p, struct scratch *s, const int64_t *toke
         last = len;
         last_id = id;
         if (x == n) {
-            struct few_class *c = place_of(few, id, len, &taken);
+            int place = place_of(id, len, &taken);
+            struct few_class *c = &few->of[place];
+            uint64_t bit = (uint64_t)1 << place;
 
-            if (c->len != len || c->id != id || c->epoch != s->memo.epoch) {
+            if (!(s->memo.places & bit) || c->len != len || c->id != id) {
                 c->len = len;
                 c->id = id;
-                c->epoch = s->memo.epoch;
+                s->memo.places |= bit;
                 open_class(p, r, len, c);
             }
             few->class[n] = c;
@@ -131,12 +133,37 @@ void few_classes(const struct problem *p, struct scratch *s, const int64_t *toke
     act->direct = 0;
 }
 
+/* Are all calls of a model within the measured lengths, which they are if the smallest
+ * and the largest that there could be are? 0: it is not certain. */
+static int all_inside(const struct few *few, int32_t n, int zigzag, int32_t x,
+                      const hcp_model *model)
+{
+    int64_t q_least = INT64_MAX, q_most = 0, kv_least = INT64_MAX, kv_most = 0;
+
+    for (int32_t y = 0; y < n; y++) {
+        int64_t len = few->len[y], kv = zigzag ? len - len / 2 : len;
+        int64_t q = zigzag ? len / 2 : len;
+
+        kv_least = kv < kv_least ? kv : kv_least;
+        kv_most = len > kv_most ? len : kv_most;
+        if (few->id[y] != few->id[x])
+            continue;
+        q_least = q < q_least ? q : q_least;
+        q_most = len > q_most ? len : q_most;
+    }
+    return q_least > 0 &&
+           hcp_model_block_source(model, 0, q_least, kv_least) !=
+               HCP_SOURCE_EXTRAPOLATED &&
+           hcp_model_block_source(model, 0, q_most, kv_most) != HCP_SOURCE_EXTRAPOLATED;
+}
+
 uint8_t few_source(const struct problem *p, const struct scratch *s)
 {
     const struct few *few = &s->few;
     const int32_t *cls = s->act.cls;
     int zigzag = p->causal && p->layout == HCP_LAYOUT_ZIGZAG;
     uint8_t source = HCP_FROM_MEASURED;
+    int32_t inside = -1; /* the model of which all calls are */
 
     for (int32_t x = 0; x < s->act.n_present; x++) {
         uint32_t before = 0, after = 0; /* classes of KV that a rank of x has work on */
@@ -146,16 +173,22 @@ uint8_t few_source(const struct problem *p, const struct scratch *s)
 
         while (cls[first] != x)
             first++;
+        model = problem_model(p, (size_t)s->act.rank[first]);
+        source = weaker(source, hcp_model_block_source(model, p->causal, len, len));
+        if (source == HCP_FROM_INTERPOLATED &&
+            (few->id[x] == inside ||
+             all_inside(few, s->act.n_present, zigzag, x, model))) {
+            inside = few->id[x];
+            continue;
+        }
         while (cls[last] != x)
             last--;
-        model = problem_model(p, (size_t)s->act.rank[first]);
         for (int32_t i = 0; i < last; i++)
             before |= (uint32_t)1 << cls[i];
         for (int32_t i = first + 1; i < s->act.m && (!p->causal || zigzag); i++)
             after |= (uint32_t)1 << cls[i];
         if (zigzag && len < 2)
             after = 0;
-        source = weaker(source, hcp_model_block_source(model, p->causal, len, len));
         for (int32_t y = 0; y < s->act.n_present && source < HCP_FROM_EXTRAPOLATED; y++) {
             int64_t kv = few->len[y];
 

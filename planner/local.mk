@@ -2,8 +2,8 @@
 PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c \
 	planner/api.c planner/answer.c planner/strategies.c planner/round.c planner/sort.c \
 	planner/solve-search.c planner/solve-exact.c planner/reach.c planner/order.c \
-	planner/links.c planner/eval.c planner/few.c planner/ring.c planner/rings.c \
-	planner/ring-wide.c planner/ring-lanes.h \
+	planner/links.c planner/eval.c planner/few.c planner/tally.c planner/ring.c \
+	planner/rings.c planner/ring-wide.c planner/ring-lanes.h \
 	planner/ring-pieces.c planner/eval-pieces.c \
 	planner/cost.c planner/layer-cost.c planner/memory.c planner/memory-room.c \
 	planner/memory-forward.c planner/scratch.c planner/names.c planner/json.c \

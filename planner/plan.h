@@ -9,7 +9,7 @@
  *   reach.c       what cannot be faster
  *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
- *   few.c         ... of few ranks
+ *   few.c         ... of few ranks                tally.c   busy times of many
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c,
  *   late.c        KV that comes late travels late   ring-late.c   ... in that order
@@ -46,6 +46,7 @@
 #define FEW_RANKS 16
 #define FEW_AXES 4
 #define FEW_PLACES 64
+#define TALLY_RANKS 257 /* of so many the search looks at busy times alone */
 #define MAX_LAYERS 65536
 #define MAX_TOKEN_BYTES ((int64_t)1 << 32)
 
@@ -87,7 +88,7 @@ struct bound_rank {
     /* by hcp_model_kind; [HCP_MODEL_BEST] is one of the others; NULL: no such model */
     const hcp_model *model[3];
     int32_t id[3]; /* number of that model and linear work among the ring's distinct ones */
-    int32_t axis[3]; /* where few: number of its axis of keys */
+    int32_t axis[3]; /* where tables: number of its axis of keys */
     uint64_t hash[3];
     double nominal; /* advertised part of the device, in percent */
     double scale;   /* of all its times, see rescale.c; 1: as its models say */
@@ -106,12 +107,13 @@ struct estimate {
 
 struct hcp_ring {
     const hcp_models *models;
-    size_t n;
+    size_t n, scratch_bytes;
     hcp_shape shape;
     char provider[32];
     int has[3]; /* every rank has a model of this kind */
-    /* few.c, by kind: all models are tables, with these axes of keys between them */
-    int few[3];
+    /* few.c, by kind: all models are tables, with these axes of keys between them; and
+     * there are few ranks */
+    int tables[3], few[3];
     int32_t n_axes[3];
     const hcp_model *axis[3][FEW_AXES];
     int32_t n_ids;
@@ -229,13 +231,15 @@ struct memo {
     double *early, *late; /* [cap][cap]: KV from before / after, of those known: */
     uint64_t *early_known, *late_known; /* [cap][words], a bit a class */
     int32_t words;
+    struct hcp_model_keys_at *keys; /* [FEW_AXES][cap], of KV, where tables */
     /* The split that s->act is of; HOLDS_BUSY: and s->busy, by rank, the largest most. */
     enum { HOLDS_NOTHING, HOLDS_CLASSES, HOLDS_BUSY } holds;
     int64_t *held; /* [n] tokens */
     hcp_model_kind held_kind;
     double most;
     int few;        /* splits are few.c's; the rest is not used */
-    uint64_t epoch; /* number of times it has been emptied */
+    int tables;     /* of tally_possible(): rows are looked up once */
+    uint64_t places; /* of few.c's, a bit each: those in use */
 };
 
 /* A split cut down to its ranks with tokens, ready for the recurrence. */
@@ -298,7 +302,6 @@ struct late_arrays {
 /* few.c: ranks of one model and share. */
 struct few_class {
     int64_t len;
-    uint64_t epoch; /* of the memo; another one: nothing is known */
     int32_t id;
     double own, linear;
     struct hcp_model_row_at early, late; /* queries, on KV from before and after */
@@ -668,6 +671,11 @@ double few_sum(const struct problem *p, struct scratch *s, double limit_ms, doub
 /* eval_source() of that split. */
 uint8_t few_source(const struct problem *p, const struct scratch *s);
 
+/* tally.c: where it is for; busy times [n] by rank, but for the last bits those that
+ * eval_split() finds, and the largest. */
+int tally_possible(const struct problem *p);
+double tally_busy(const struct problem *p, const int64_t *tokens, double *busy);
+
 /* eval.c */
 void memo_reset(struct memo *memo);
 /* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens).
@@ -681,6 +689,9 @@ uint8_t eval_source(const struct problem *p, struct scratch *s, const int64_t *t
  * own. */
 double eval_busy(const struct problem *p, struct scratch *s, const int64_t *tokens,
                  int *rough);
+/* The same where the last bits do not matter. */
+double eval_busy_about(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                       int *rough);
 /* Kernel times alone of a split, without finish passes, into s->busy by rank. Uses the
  * memo for other times than it holds: it is empty afterwards. */
 void eval_kernels(const struct problem *p, struct scratch *s, const int64_t *tokens);
@@ -811,6 +822,10 @@ int reach_beyond(const struct problem *p, double bound_ms, double estimate_ms,
  * more ranks (0: not known). */
 int reach_hopeless(const struct problem *p, const struct scratch *s,
                    const uint8_t *allowed, double estimate_ms, double limit_ms);
+/* Can these ranks be faster than that? tokens: a split of some more ranks, which are busy
+ * for s->busy; of these alone none is known. */
+int reach_without(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                  const uint8_t *allowed, double limit_ms);
 /* solve-exact.c: the best tile split over all non-empty subsets of at most three
  * allowed ranks that beats start (whose split is in best already), else start.
  * *exact = 0 if it ran out of nodes. */

@@ -43,3 +43,43 @@ int reach_hopeless(const struct problem *p, const struct scratch *s,
     return estimate_ms >= limit_ms &&
            reach_beyond(p, reach_bound(p, s, allowed, limit_ms), estimate_ms, limit_ms);
 }
+
+/* What a rank takes beyond its area at peak speed is lost: starts of kernels, tiles and
+ * waves not full, queries and keys read. With its share that only grows; more area takes
+ * what it takes at peak speed, or longer; and a rank that is gone takes one block of m with
+ * it, and what is lost in that. So (area + what stays lost) / sum of peaks is a bound where
+ * blocks lose alike, which they do where shares do not differ much and little is lost; kinks
+ * of tables are what the margin is for. Without these conditions two of 150,000 random plans
+ * became slower. Under a causal mask ranks with contiguous shares have few blocks or many:
+ * nothing is said of them; nor of large groups, where searching is not what takes long. */
+int reach_without(const struct problem *p, struct scratch *s, const int64_t *tokens,
+                  const uint8_t *allowed, double limit_ms)
+{
+    double area = (double)p->seq_len, lost = 0, sum = 0;
+    int64_t most = 0, least_gone = INT64_MAX;
+    int m = 0, gone = 0;
+
+    if (p->n > FEW_RANKS || p->sub_blocks > 1 || p->memory ||
+        (p->causal && p->layout == HCP_LAYOUT_CONTIGUOUS))
+        return 1;
+    cost_areas(p, tokens, s->areas);
+    for (size_t r = 0; r < p->n; r++) {
+        if (tokens[r] > 0) {
+            m++;
+            most = tokens[r] > most ? tokens[r] : most;
+        }
+        if (tokens[r] > 0 && !allowed[r]) {
+            gone++;
+            least_gone = tokens[r] < least_gone ? tokens[r] : least_gone;
+        }
+        if (!allowed[r])
+            continue;
+        sum += s->peak[r];
+        if (tokens[r] > 0)
+            lost += s->peak[r] * s->busy[r] - (double)s->areas[r];
+    }
+    area = p->causal ? area * (area + 1) / 2 : area * area;
+    return m - gone <= 3 || (double)least_gone < 0.4 * (double)most ||
+           area < 0.7 * limit_ms * sum ||
+           area + (1 - (double)gone / m) * lost < 1.025 * limit_ms * sum;
+}

@@ -156,7 +156,7 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
         total = total < p->tiles - given ? total : p->tiles - given;
         total = total > 0 ? total : 0;
         for (size_t i = r; i < end; i++) {
-            int64_t whole = total / run + (nth < total % run);
+            int64_t whole = run == 1 ? total : total / run + (nth < total % run);
 
             if (!(weight[i] > 0))
                 continue;

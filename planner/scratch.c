@@ -62,6 +62,7 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     CARVE(memo->early, k * k);
     CARVE(memo->late, k * k);
     memo->words = ((int32_t)k + 63) / 64;
+    CARVE(memo->keys, n >= TALLY_RANKS ? FEW_AXES * k : 0);
     CARVE(memo->early_known, k * (size_t)memo->words);
     CARVE(memo->late_known, k * (size_t)memo->words);
     CARVE(s->few.of, n <= FEW_RANKS ? FEW_PLACES : 0);
@@ -177,10 +178,7 @@ void scratch_carve(struct scratch *s, void *workspace, size_t n)
     struct carver c = {(uintptr_t)workspace, (uintptr_t)workspace};
 
     carve_all(s, &c, n);
-    s->memo.few = 0;
-    s->memo.epoch = 0;
-    for (size_t i = 0; n <= FEW_RANKS && i < FEW_PLACES; i++)
-        s->few.of[i].epoch = 0;
+    s->memo.few = s->memo.tables = 0;
     memo_reset(&s->memo);
     s->calls_ready = 0;
     s->sharers_clear = 0;

@@ -125,7 +125,7 @@ double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t 
     weights_from_speed(p, s->speed, s->weight);
     if (round_shares(p, s, s->weight, tokens))
         return HUGE_MS;
-    most = eval_busy(p, s, tokens, &rough);
+    most = eval_busy_about(p, s, tokens, &rough);
     if (p->linear)
         return most;
     cost_areas(p, tokens, s->areas);
@@ -141,9 +141,10 @@ double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t 
  * stands still: equal finish times where waiting does not matter. Leaves the best split
  * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
  * first rounds show that limit_ms is out of reach: at the speeds they have, the whole
- * area would take these ranks longer by a margin. *stale: s->busy is of another split. */
+ * area would take these ranks longer by a margin. *stale: s->busy is of another split;
+ * *rough: as of eval_busy(). */
 static double equalise(const struct problem *p, struct scratch *s, const uint8_t *allowed,
-                       double limit_ms, int64_t *out, int *stale)
+                       double limit_ms, int64_t *out, int *stale, int *rough)
 {
     int64_t *tokens = s->tokens[TOK_START];
     double *speed = s->speed, least = -1, bound_ms;
@@ -154,14 +155,13 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
     for (int round = 0; round < 6; round++) {
         double most, fewest = -1, area = 0, sum = 0, tile_ms = 0, all_ms, margin;
         int64_t m = 0;
-        int rough;
 
         all_ms = weights_from_speed(p, speed, s->weight);
         if (round_shares(p, s, s->weight, tokens))
             return -1;
         if (round > 0 && memcmp(tokens, out, p->n * sizeof *tokens) == 0)
             break;
-        most = eval_busy(p, s, tokens, &rough);
+        most = eval_busy_about(p, s, tokens, rough);
         *stale = least >= 0 && most >= least;
         if (!*stale) {
             least = most;
@@ -190,9 +190,9 @@ static double equalise(const struct problem *p, struct scratch *s, const uint8_t
             return -2;
         /* Where no local search follows, the speeds are all that still changes. */
         margin = budget_of(m) > 0 ? MARGIN : 0.99;
-        if (!rough && large && !p->linear && margin * area >= limit_ms * sum)
+        if (!*rough && large && !p->linear && margin * area >= limit_ms * sum)
             return -2;
-        if (!rough && large && p->linear && round > 0 && margin * all_ms >= limit_ms)
+        if (!*rough && large && p->linear && round > 0 && margin * all_ms >= limit_ms)
             return -2;
         if (most - fewest <= tile_ms) /* no tile to move: rounding is what is left */
             break;
@@ -257,6 +257,8 @@ struct search {
     struct score score;
     double *fin, *busy; /* of best, kept apart from the scratch's */
     int32_t critical;
+    size_t donor, to[3]; /* improve(): the rank with most tokens, receivers */
+    int n_to;            /* -1: not looked for yet */
     int64_t n_allowed;
     int budget;
 };
@@ -267,6 +269,7 @@ static void keep(struct search *q, struct score score)
     memcpy(q->fin, q->s->fin, q->p->n * sizeof *q->fin);
     memcpy(q->busy, q->s->busy, q->p->n * sizeof *q->busy);
     q->critical = 0;
+    q->n_to = -1;
     for (size_t r = 1; r < q->p->n; r++)
         if (q->fin[r] > q->fin[q->critical])
             q->critical = (int32_t)r;
@@ -357,16 +360,21 @@ static int receivers(const struct search *q, int n, size_t *out)
  * others wait), to those that are busy least. */
 static int improve(struct search *q, int64_t tiles)
 {
-    const struct problem *p = q->p;
-    size_t donors[2] = {(size_t)q->critical, 0}, to[3];
-    int n = receivers(q, q->n_allowed <= SMALL_GROUP ? 3 : 2, to);
+    size_t donors[2] = {(size_t)q->critical, 0};
+    int n;
 
-    for (size_t r = 1; r < p->n; r++)
-        if (q->best[r] > q->best[donors[1]])
-            donors[1] = r;
+    if (q->n_to < 0) {
+        q->n_to = receivers(q, q->n_allowed <= SMALL_GROUP ? 3 : 2, q->to);
+        q->donor = 0;
+        for (size_t r = 1; r < q->p->n; r++)
+            if (q->best[r] > q->best[q->donor])
+                q->donor = r;
+    }
+    n = q->n_to;
+    donors[1] = q->donor;
     for (int d = 0; d < (donors[1] == donors[0] ? 1 : 2); d++)
         for (int t = 0; t < n && q->budget > 0; t++)
-            if (move(q, donors[d], to[t], tiles))
+            if (move(q, donors[d], q->to[t], tiles))
                 return 1;
     return 0;
 }
@@ -592,14 +600,14 @@ static double start_in_memory(const struct problem *p, struct scratch *s,
     weights_from_speed(p, s->speed, s->weight);
     n = memory_best_boxes(p, allowed, s->weight, box, s->box);
     for (int i = 0; i < n || (best < 0 && i == n); i++) {
-        int stale = 0;
+        int stale = 0, rough;
         double busy;
         struct score score;
 
         if (i < n ? memory_box(p, allowed, &box[i], s->box) != 0
                   : memory_shortfall(p, allowed, s->box) > 0)
             continue;
-        busy = equalise(&boxed, s, allowed, HUGE_MS, trial, &stale);
+        busy = equalise(&boxed, s, allowed, HUGE_MS, trial, &stale, &rough);
         if (busy < 0)
             continue;
         score = eval_split(p, s, trial, HUGE_MS, NULL);
@@ -639,8 +647,8 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                        .fin = s->weight,
                        .busy = s->value2};
     int64_t m = 0, step = 1;
-    int stale = 0, boxed = 0;
-    double busy = equalise(p, s, allowed, limit_ms, out, &stale);
+    int stale = 0, rough = 0, boxed = 0;
+    double busy = equalise(p, s, allowed, limit_ms, out, &stale, &rough);
 
     if (busy == -1)
         return (struct score){1, 0, 0, 0};
@@ -659,7 +667,7 @@ struct score solve_search(const struct problem *p, struct scratch *s,
         busy = polish_in_memory(p, s, allowed, q.n_allowed, busy, stale, out);
     q.budget = budget_of(m);
     /* No split of these ranks gets there, or none that is looked at. */
-    if (!s->act.direct && q.n_allowed > LARGE_GROUP && !boxed &&
+    if (!rough && q.n_allowed > LARGE_GROUP && !boxed &&
         busy * (q.budget > 0 ? MARGIN : 1) >= limit_ms)
         return (struct score){0, 1, 0, limit_ms};
     keep(&q, eval_split(p, s, out, HUGE_MS, NULL));

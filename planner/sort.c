@@ -28,6 +28,12 @@ static void sift(const double *value, int32_t *order, size_t root, size_t n)
 
 void sort_descending(const double *value, int32_t *order, size_t n)
 {
+    size_t sorted = 1;
+
+    while (sorted < n && !sinks(value, order[sorted - 1], order[sorted]))
+        sorted++;
+    if (sorted >= n) /* ranks are often given in order of their kinds */
+        return;
     if (n <= 16) { /* by insertion */
         for (size_t i = 1; i < n; i++) {
             int32_t x = order[i];

@@ -193,6 +193,7 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, double li
 {
     struct score best = {1, 0, 0, 0}, score;
     int64_t *trial = s->tokens[TOK_OTHER];
+    size_t known = 0;    /* the set that s->busy and tokens are of; 0: none */
     double estimate = 0; /* of the last set that was given up: fewer ranks take longer */
     int exact;
 
@@ -206,10 +207,14 @@ struct score strategy_drop(const struct problem *p, struct scratch *s, double li
             break;
         if (reach_hopeless(p, s, s->allowed, estimate, limit_ms))
             continue;
+        if (known > 0 && !reach_without(p, s, tokens, s->allowed, limit_ms))
+            continue;
         score = solve(p, s, s->allowed, limit_ms, trial, &exact);
         estimate = score.gave_up ? s->estimate_ms : 0;
+        known = 0;
         if (!score.none && !score.gave_up && score.ms < limit_ms) {
             best = score;
+            known = k;
             limit_ms = score.ms;
             memcpy(tokens, trial, p->n * sizeof *tokens);
             if (exact && k > 1) { /* as four ranks of these alone are answered */
@@ -529,7 +534,7 @@ static void order_layouts(struct contest *c, hcp_layout *layouts, int n)
         problem_set_layout(p, layout);
         memo_reset(&s->memo);
         if (share_by_rule(p, s, RULE_EVEN, s->tokens[TOK_OTHER]) == 0)
-            even = eval_busy(p, s, s->tokens[TOK_OTHER], &rough);
+            even = eval_busy_about(p, s, s->tokens[TOK_OTHER], &rough);
         memset(s->allowed, 1, p->n);
         ms = c->estimate_ms[layout] = solve_estimate(p, s, s->allowed);
         for (; at > 0 && estimate[at - 1] > ms; at--) {
@@ -696,11 +701,13 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
 {
     struct contest c = {.p = p, .s = s, .answer.score = {1, 0, 0, 0}};
     hcp_status status = HCP_STATUS_OK;
+    hcp_layout first = question->layout != HCP_LAYOUT_AUTO ? question->layout
+                       : p->causal                         ? HCP_LAYOUT_ZIGZAG
+                                                           : HCP_LAYOUT_CONTIGUOUS;
 
-    if (question->layout != HCP_LAYOUT_AUTO)
-        problem_set_layout(p, question->layout);
-    else
-        problem_set_layout(p, p->causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS);
+    if (p->layout != first) /* what an answer before this has left there */
+        memo_reset(&s->memo);
+    problem_set_layout(p, first);
     switch (question->strategy) {
     case HCP_STRATEGY_EVEN:
     case HCP_STRATEGY_NOMINAL:
@@ -723,9 +730,11 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
         return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                          "no split under these caps in tiles of %lld tokens",
                          (long long)p->tile);
-    problem_set_layout(p, c.answer.layout);
+    if (p->layout != c.answer.layout || question->order) {
+        problem_set_layout(p, c.answer.layout);
+        memo_reset(&s->memo); /* orders are compared in other layouts, too */
+    }
     c.answer.tokens = s->tokens[TOK_PLAN];
-    memo_reset(&s->memo);
     if (question->strategy != HCP_STRATEGY_BEST && !p->comparing)
         complete(&c, question->strategy == HCP_STRATEGY_EVEN ? &c.answer.score : NULL);
     if (!c.timed) {

@@ -17,7 +17,7 @@ trap 'exit 1' INT TERM
 sources="$top_srcdir/tests/plan-fingerprint.c $top_srcdir/tests/plan-fixture.c
 $top_srcdir/tests/decode-reference.c"
 for f in models bind api answer strategies round sort solve-search solve-exact reach eval few \
-    eval-pieces order links ring rings ring-wide ring-pieces cost layer-cost memory \
+    tally eval-pieces order links ring rings ring-wide ring-pieces cost layer-cost memory \
     memory-room memory-forward scratch names json plan-write plan-read plan-check late \
     ring-late joint joint-ring joint-search joint-memory joint-answer \
     decode decode-solve merge moves documents documents-eval documents-search \
