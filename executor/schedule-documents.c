@@ -84,11 +84,11 @@ static int add_blocks(const hcp_documents_plan *plan, const int32_t *active,
 
     for (int32_t k = 1; before > 0; k++) {
         struct ring_step *step = &s->steps[k <= s->index ? k : 0];
-        struct place from;
+        struct place from = {.out = -1};
 
         if (k <= s->index)
             look(plan, active[s->index - k], &from);
-        if (k > s->index || from.out < 0 ||
+        if (from.out < 0 ||
             from.parts[from.out].document != part->document ||
             from.parts[from.out].offset + from.parts[from.out].length != before)
             return hcp_fail(err, HCP_FAILED,
