@@ -59,9 +59,12 @@ static const struct argp_option options[] = {
 static int set_number(const char *name, const char *arg, double least, double most,
                       double *out, struct hcp_err *err)
 {
-    int rc = hcp_parse_double(arg, out, err);
+    struct hcp_err why = {0};
+    int rc = hcp_parse_double(arg, out, &why);
 
-    if (rc == HCP_OK && *out != 0 && !(*out >= least && *out <= most))
+    if (rc)
+        return hcp_fail(err, rc, "%s: %.400s", name, why.text);
+    if (*out != 0 && !(*out >= least && *out <= most))
         return hcp_fail(err, HCP_USAGE, "%s '%s' is neither 0 nor in %g..%g", name, arg,
                         least, most);
     return rc;

@@ -339,7 +339,12 @@ hcp_status hcp_disagg_create(const hcp_models *models, const hcp_shape *prefill,
     hcp_status status;
     hcp_disagg *d;
 
-    if (!models || !out || !ranks || n < 1 || n > HCP_DISAGG_MAX_RANKS ||
+    if (n > HCP_DISAGG_MAX_RANKS)
+        return plan_fail(text, text_size, HCP_STATUS_INVALID,
+                         "%zu ranks, more than the %d that are advised on; ask about fewer "
+                         "of each kind, in the same proportion",
+                         n, HCP_DISAGG_MAX_RANKS);
+    if (!models || !out || !ranks || n < 1 ||
         ranks[0].size < offsetof(hcp_rank, linear_before_us))
         return plan_fail(
             text, text_size, HCP_STATUS_INVALID,

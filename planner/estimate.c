@@ -158,8 +158,9 @@ hcp_status estimate_check(const struct hcp_models *models, const hcp_shape *shap
             rank->device, rank->limit);
     if (strcmp(kind, "green") == 0 && value > spec->sms)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "rank %zu, '%s@%s': %s has %d SMs", r, rank->device, rank->limit,
-                         spec->name, (int)spec->sms);
+                         "rank %zu, '%s@%s': %s has %d SMs; write green:N with N from 1 to "
+                         "that",
+                         r, rank->device, rank->limit, spec->name, (int)spec->sms);
     if (estimate_resources(spec, rank->limit, 0, shape->dtype, &have))
         return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
                          "rank %zu, '%s': the data sheet in %s has no %s FLOP/s; ask for "

@@ -310,11 +310,12 @@ hcp_status hcp_specs_load(const char *path, char *text, size_t text_size, hcp_sp
         return plan_fail(text, text_size, HCP_STATUS_NO_MEMORY, "out of memory");
     }
     n = fread(bytes, 1, FILE_MAX_BYTES + 1, file);
-    bad = ferror(file);
+    bad = ferror(file) ? errno : 0;
     fclose(file);
     if (bad)
         status = plan_fail(text, text_size, HCP_STATUS_IO,
-                           "cannot read the table of data sheets '%s'", path);
+                           "cannot read the table of data sheets '%s': %s", path,
+                           strerror(bad));
     else if (n > FILE_MAX_BYTES)
         status = plan_fail(text, text_size, HCP_STATUS_INVALID,
                            "%s has more than 1 MiB: it is no table of data sheets "
@@ -426,8 +427,8 @@ hcp_status specs_unknown(const hcp_specs *specs, const char *name, char *text,
                                        shown++ ? ", " : "; did you mean ",
                                        specs->spec[i].name);
     return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,
-                     "%s%.80s: no such GPU in %s%s%s; 'hcp-plan specs' lists them, and "
-                     "--specs FILE adds your own",
+                     "%s%.80s: no such GPU in %s%s%s; 'hcp-plan specs' lists them; for "
+                     "another, add a line to a copy of that file, for --specs",
                      SPEC_PREFIX, name, specs->path, near, shown ? "?" : "");
 }
 

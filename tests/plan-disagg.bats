@@ -172,6 +172,10 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     refused 2 "--decode-linear-us: 'x'" hcp-plan disaggregate "${A[@]}" --decode-linear-us x
     refused 2 "--transfer 'x'" hcp-plan disaggregate "${A[@]}" --transfer x
     refused 2 "--steps" hcp-plan disaggregate "${A[@]}" --steps 0
+    refused 2 "--transfer-gbps: 'nan' is not a finite" hcp-plan disaggregate "${A[@]}" \
+        --transfer-gbps nan
+    refused 2 "257 ranks, more than the 256 that are advised on" hcp-plan disaggregate \
+        --ranks '257*nvidia-h200@mps:100' --batch 8 --seq-len 8K --steps 5
     refused 3 "--extrapolate" hcp-plan disaggregate --ranks "$R" --batch 8 --seq-len 1M \
         --steps 5
     refused 3 "was never measured" hcp-plan disaggregate "${A[@]}" --transfer mpi

@@ -120,7 +120,7 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
         @green:20) grep -q 'from nvidia-h200@mps:20 (.* 20 SMs by 26)' err ;;
         esac
     done
-    refused 2 "h100 has 132 SMs" hcp-plan predict --ranks spec:h100@green:133 --q-len 1K --kv-len 1K
+    refused 2 "h100 has 132 SMs; write green:N" hcp-plan predict --ranks spec:h100@green:133 --q-len 1K --kv-len 1K
     refused 2 "a GPU is limited by mps:PERCENT or green:SMS" \
         hcp-plan predict --ranks spec:h100@cpu:50 --q-len 1K --kv-len 1K
 }
@@ -190,6 +190,9 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
         hcp-plan split --ranks "$R" --seq-len 8K --links nccl
     refused 1 "cannot read the table of data sheets 'nowhere.txt'" \
         hcp-plan split --specs nowhere.txt --ranks "$R" --seq-len 8K
+    refused 1 "cannot read the table of data sheets '/': Is a directory" hcp-plan specs --specs /
+    refused 3 "no such GPU in $HCP_SPECS; 'hcp-plan specs' lists them; for another, add a line to a copy of that file" \
+        hcp-plan specs nowhere
     HCP_SPECS=gone.txt refused 1 "give it with --specs FILE, or set HCP_SPECS" \
         hcp-plan split --ranks "$R" --seq-len 8K
     printf '# mine\nmine hopper 132 990 990 67 fast 141 - - - x\n' >bad.txt
