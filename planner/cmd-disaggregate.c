@@ -67,7 +67,7 @@ static int set_number(const char *name, const char *arg, double least, double mo
     if (*out != 0 && !(*out >= least && *out <= most))
         return hcp_fail(err, HCP_USAGE, "%s '%s' is neither 0 nor in %g..%g", name, arg,
                         least, most);
-    return rc;
+    return HCP_OK;
 }
 
 /* What makes no sense for groups of ranks. */
