@@ -59,7 +59,7 @@ tests_test_plan_documents_SOURCES = tests/test-plan-documents.c \
 tests_test_plan_documents_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_documents_LDADD = $(PLAN_LIBS)
 tests_test_plan_rebalance_SOURCES = tests/test-plan-rebalance.c tests/rebalance-fixture.h \
-	$(PLAN_FIXTURE)
+	$(DECODE_REFERENCE) $(PLAN_FIXTURE)
 tests_test_plan_rebalance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rebalance_LDADD = $(PLAN_LIBS)
 tests_test_plan_factor_SOURCES = tests/test-plan-factor.c $(DECODE_REFERENCE) \

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/decode-reference.h"
 #include "tests/rebalance-fixture.h"
 
 static char text[1024];
@@ -784,6 +785,145 @@ static void cost_of_moving(void **state)
     assert_true(moves > cases / 2);
 }
 
+/* In decode it does not matter which tokens a rank has: what comes is what it has more;
+ * what a failed rank had is not sent. */
+static void cost_in_decode(void **state)
+{
+    uint64_t seed = 915;
+    int cases = (int)(60 * fixture_scale()) + 4, moves = 0, lost = 0;
+
+    (void)state;
+    for (int c = 0; c < cases; c++) {
+        struct group g = {.n = (size_t)fixture_range(&seed, 2, 5)};
+        struct decode_kind kinds[GROUP_MOST];
+        hcp_rebalance_options options;
+        hcp_rebalance_verdict v = {.size = sizeof v};
+        hcp_rebalance *r;
+        hcp_shape shape;
+        int gone = c % 2;
+
+        for (size_t i = 0; i < g.n; i++)
+            kinds[i] = (struct decode_kind){0.02, 1e-5 * fixture_real(&seed, 1, 5), 0, 0,
+                                            0, 64};
+        hcp_shape_init(&shape);
+        strcpy(shape.phase, "decode");
+        g.models = decode_models(kinds, g.n, &shape);
+        g.ring = decode_ring(g.models, &shape, NULL, NULL, NULL, g.n);
+        hcp_question_init(&g.question);
+        g.question.seq_len = fixture_range(&seed, 20000, 60000);
+        g.question.layers = 3;
+        fixture_plan_init(&g.plan, g.n);
+        fixture_plan_init(&g.other, g.n);
+        assert_int_equal(fixture_split(g.ring, &g.question, &g.plan, text, sizeof text),
+                         HCP_STATUS_OK);
+        hcp_rebalance_options_init(&options);
+        options.noise = options.min_gain = 0;
+        options.expected_steps = 1000000;
+        options.move_kv = 1;
+        options.link_alpha_us = 20;
+        options.link_gbps = 25;
+        r = start(&g, &options);
+        if (gone)
+            hcp_rebalance_fail(r, g.n / 2);
+        for (int t = 0; t < (gone ? 1 : 2); t++) {
+            for (size_t i = 0; i < g.n; i++)
+                if (!gone || i != g.n / 2)
+                    hcp_rebalance_observe(
+                        r, i, g.plan.plan.ranks[i].compute_ms * (i == g.n / 2 ? 2.5 : 1),
+                        0);
+            assert_int_equal(hcp_rebalance_step(r, -1, text, sizeof text, &v),
+                             HCP_STATUS_OK);
+        }
+        if (v.decision == HCP_REBALANCE_MOVE) {
+            const hcp_plan *from = hcp_rebalance_plan(r), *to = hcp_rebalance_proposal(r);
+            int64_t moved = gone ? -from->ranks[g.n / 2].tokens : 0;
+            double want = 0;
+
+            for (size_t i = 0; i < g.n; i++)
+                if (to->ranks[i].tokens > from->ranks[i].tokens) {
+                    moved += to->ranks[i].tokens - from->ranks[i].tokens;
+                    want += 0.020;
+                }
+            want += (double)v.move_bytes / 25e6;
+            assert_int_equal(v.move_tokens, moved);
+            assert_int_equal(v.move_bytes, moved * 2 * 8 * 128 * 2 * 3);
+            if (!gone && fabs(v.cost_ms - want) > 1e-12 * want)
+                fail_msg("case %d: %.17g ms, expected %.17g", c, v.cost_ms, want);
+            moves += !gone;
+            lost += gone && v.lost_tokens == from->ranks[g.n / 2].tokens;
+        }
+        hcp_rebalance_free(r);
+        group_free(&g);
+    }
+    print_message("# %d moves, %d without a rank\n", moves, lost);
+    assert_true(moves > 0 && lost > 0);
+}
+
+/* The margin from what is known outside; and a move that costs a little less than what is
+ * saved beyond it in the steps to come is made, one that costs a little more is not. */
+static void margins(void **state)
+{
+    uint64_t seed = 916;
+    int cases = (int)(100 * fixture_scale()) + 4, counted = 0;
+
+    (void)state;
+    for (int c = 0; c < cases; c++) {
+        struct group g;
+        hcp_rebalance_options options;
+        double base[GROUP_MOST], cost = 0;
+
+        random_group(&g, &seed, 0.06);
+        group_base(&g, &g.plan.plan, base);
+        hcp_rebalance_options_init(&options);
+        options.expected_steps = 50;
+        for (size_t i = 0; i < g.n; i++)
+            g.factor[i] = i == 0 || base[0] == 0 ? fixture_real(&seed, 1.5, 3) : 1;
+        for (int k = 0; k < 3; k++) {
+            hcp_rebalance_verdict v;
+            hcp_rebalance *r;
+
+            options.move_ms = k == 0 ? 0 : cost * (k == 1 ? 0.99 : 1.01);
+            r = start(&g, &options);
+            for (int t = 0; t < 2; t++)
+                run_step(&g, r, base, NOISE_EVEN, 0, -1, &seed, &v);
+            if (k == 0 && v.decision == HCP_REBALANCE_MOVE) {
+                const hcp_plan *from = hcp_rebalance_plan(r),
+                               *to = hcp_rebalance_proposal(r);
+                double most = 0;
+
+                for (size_t i = 0; i < g.n; i++) {
+                    double a = (double)from->ranks[i].tokens;
+                    double b = (double)to->ranks[i].tokens, off;
+                    hcp_rebalance_rank rank = {.size = sizeof rank};
+
+                    hcp_rebalance_rank_state(r, i, &rank);
+                    off = b > 0 ? fabs(a - b) / fmax(a, b) *
+                                          (to->interval_hi_ms / to->makespan_ms - 1) +
+                                      1.645 * rank.error
+                                : 0;
+                    most = fmax(most, off);
+                }
+                most = fmax(most * v.move_to_ms, 0.01 * v.stay_ms);
+                if (fabs(v.margin_ms - most) > 1e-12 * most)
+                    fail_msg("case %d: margin %.17g, expected %.17g", c, v.margin_ms,
+                             most);
+                cost = 50 * (v.stay_ms - v.move_to_ms - v.margin_ms);
+                counted++;
+            } else if (k > 0 && (v.decision == HCP_REBALANCE_MOVE) != (k == 1)) {
+                fail_msg("case %d: %s (%s) at %.17g of %.17g ms", c,
+                         hcp_rebalance_decision_name(v.decision),
+                         hcp_rebalance_reason_name(v.reason), options.move_ms, cost);
+            }
+            hcp_rebalance_free(r);
+            if (cost <= 0)
+                break;
+        }
+        group_free(&g);
+    }
+    print_message("# %d margins\n", counted);
+    assert_true(counted > cases / 3);
+}
+
 /* ---- the rest ---- */
 
 static void what_is_refused(void **state)
@@ -1036,6 +1176,8 @@ int main(void)
         cmocka_unit_test(same_everywhere),
         cmocka_unit_test(exhaustive),
         cmocka_unit_test(cost_of_moving),
+        cmocka_unit_test(cost_in_decode),
+        cmocka_unit_test(margins),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(joins_with_another_plan),
         cmocka_unit_test(states_of_others),
