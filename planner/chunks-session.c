@@ -85,7 +85,7 @@ static int open_prompt(struct plan_args *args, struct prompt *p, struct hcp_err 
     int rc = refuse(args, err);
 
     if (rc == HCP_OK && args->chunks)
-        rc = documents_list(args->chunks, &p->lengths, &p->n_lengths, err);
+        rc = documents_list("--chunks", args->chunks, &p->lengths, &p->n_lengths, err);
     if (rc || !args->chunks)
         return rc;
     for (size_t i = 0; i < p->n_lengths; i++)

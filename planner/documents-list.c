@@ -68,7 +68,8 @@ static int take_line(char *line, struct list *list, struct hcp_err *err)
     return HCP_OK;
 }
 
-static int read_file(const char *path, struct list *list, struct hcp_err *err)
+static int read_file(const char *option, const char *path, struct list *list,
+                     struct hcp_err *err)
 {
     FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
     struct hcp_err why = {0};
@@ -78,16 +79,16 @@ static int read_file(const char *path, struct list *list, struct hcp_err *err)
 
     if (!in)
         return hcp_fail(err, HCP_USAGE,
-                        "--documents: cannot open '%.200s': %s; give lengths as in "
+                        "%s: cannot open '%.200s': %s; give lengths as in "
                         "4096,8192,700, or a file of them",
-                        path, strerror(errno));
+                        option, path, strerror(errno));
     for (long number = 1; rc == HCP_OK && getline(&line, &size, in) >= 0; number++) {
         rc = take_line(line, list, &why);
         if (rc)
             hcp_fail(err, rc, "%.200s, line %ld: %.400s", path, number, why.text);
     }
     if (rc == HCP_OK && ferror(in))
-        rc = hcp_fail(err, HCP_FAILED, "--documents: cannot read '%.200s': %s", path,
+        rc = hcp_fail(err, HCP_FAILED, "%s: cannot read '%.200s': %s", option, path,
                       strerror(errno));
     free(line);
     if (in != stdin)
@@ -95,7 +96,8 @@ static int read_file(const char *path, struct list *list, struct hcp_err *err)
     return rc;
 }
 
-int documents_list(const char *text, int64_t **lengths, size_t *n, struct hcp_err *err)
+int documents_list(const char *option, const char *text, int64_t **lengths, size_t *n,
+                   struct hcp_err *err)
 {
     struct list list = {0};
     struct hcp_err why = {0};
@@ -110,13 +112,12 @@ int documents_list(const char *text, int64_t **lengths, size_t *n, struct hcp_er
                   : hcp_fail(&why, HCP_FAILED, "out of memory");
         free(copy);
         if (rc)
-            hcp_fail(err, rc, "--documents: %.900s", why.text);
+            hcp_fail(err, rc, "%s: %.900s", option, why.text);
     } else {
-        rc = read_file(text, &list, err);
+        rc = read_file(option, text, &list, err);
     }
     if (rc == HCP_OK && list.n == 0)
-        rc =
-            hcp_fail(err, HCP_USAGE, "--documents: there is no length in '%.200s'", text);
+        rc = hcp_fail(err, HCP_USAGE, "%s: there is no length in '%.200s'", option, text);
     if (rc) {
         free(list.lengths);
         return rc;

@@ -54,7 +54,7 @@ static int open_documents(struct plan_args *args, struct documents *d,
                           struct hcp_err *err)
 {
     int64_t sum = 0;
-    int rc = documents_list(args->documents, &d->lengths, &d->n, err);
+    int rc = documents_list("--documents", args->documents, &d->lengths, &d->n, err);
 
     for (size_t i = 0; rc == HCP_OK && i < d->n; i++) /* 2^20 of 2^30 at most */
         sum += d->lengths[i];

@@ -172,7 +172,8 @@ int documents_split(struct plan_args *args);
 /* documents-list.c: lengths from a list, or from the file that is named ("-": standard
  * input): numbers apart by commas or white space, N*LENGTH for N of a length, # up to the
  * end of a line for remarks. A new array of *n. */
-int documents_list(const char *text, int64_t **lengths, size_t *n, struct hcp_err *err);
+int documents_list(const char *option, const char *text, int64_t **lengths, size_t *n,
+                   struct hcp_err *err);
 /* documents-text.c: table by rank and a summary; non-zero if printing failed. */
 int documents_print(const hcp_documents_plan *plan, FILE *out);
 

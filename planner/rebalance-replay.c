@@ -296,7 +296,7 @@ static int print_text(struct replay *p)
     }
     printf("%lld steps, %lld move%s", (long long)p->steps, (long long)p->moves,
            p->moves == 1 ? "" : "s");
-    if (p->moves > 0 && isfinite(p->stay_ms))
+    if (p->moves > 0 && p->counted > 0 && isfinite(p->stay_ms))
         printf(": %.4g ms with %s, %.4g ms of that to move; %.4g ms without%s",
                p->run_ms + p->cost_ms, p->moves == 1 ? "it" : "them", p->cost_ms,
                p->stay_ms, p->ended ? ", until a rank failed" : "");

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include "db/cli.h"
 #include "planner/rebalance-trace.h"
 
@@ -46,15 +47,19 @@ int trace_next(struct trace *t, struct trace_time *out, struct hcp_err *err)
 {
     char *rank, *ms;
     int64_t number;
+    ssize_t length;
 
     errno = 0;
-    if (getline(&t->text, &t->room, t->in) < 0) {
+    length = getline(&t->text, &t->room, t->in);
+    if (length < 0) {
         out->step = -1;
         return ferror(t->in) ? hcp_fail(err, HCP_FAILED, "cannot read %s: %s", t->path,
                                         strerror(errno))
                              : HCP_OK;
     }
     t->line++;
+    if (memchr(t->text, 0, (size_t)length))
+        return wrong(t, err, "a zero byte, which no text has");
     t->text[strcspn(t->text, "\r\n")] = 0;
     rank = strchr(t->text, ',');
     ms = rank ? strchr(rank + 1, ',') : NULL;

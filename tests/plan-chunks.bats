@@ -119,6 +119,8 @@ refused() { # refused CODE TEXT OPTION...: one line that says so
     refused 2 "leave --strategy" --mask causal --chunk-budget 5 --seq-len 8K --barrier
     refused 2 "leave --strategy" --mask causal --chunk-budget 5 --seq-len 8K --joint
     refused 2 "leave --phase decode out" --mask causal --chunk-budget 5 --seq-len 8K --phase decode
+    refused 2 "--chunks: length '0' is out of range" --mask causal --chunks 0,5
+    refused 2 "--chunks: cannot open 'none'" --mask causal --chunks none
     refused 2 "leave --batch out" --mask causal --chunk-budget 5 --seq-len 8K --batch 2
     refused 2 "--layers 0 is none" --mask causal --chunk-budget 5 --seq-len 8K --layers 0
     refused 2 "leave --chunk-len out" --mask causal --chunks 4K,4K --chunk-len 4K

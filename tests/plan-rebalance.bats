@@ -140,7 +140,13 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     wrong 'line 2: the step is not' 'x,1,1\n'
     wrong 'line 3: steps are to ascend' '4,1,1\n3,1,1\n'
     wrong 'rank 1 comes twice in step 4' '4,1,1\n4,1,2\n'
+    wrong 'line 2: a zero byte' '0,0,1\0000,1\n'
     wrong 'no steps' ''
+    printf 'step,rank,ms\n0,0,failed\n0,1,9\n0,2,9\n' >bad.csv
+    run hcp # nobody could have stayed at any time
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "${lines[${#lines[@]} - 1]}" = '1 steps, 1 move' ]
     : >bad.csv
     refused 2 'the trace is empty' hcp
     echo 'rank,step,ms' >bad.csv
