@@ -412,7 +412,9 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
         return jin_within(in, key, jin_int(in, least[id], most[id], &s->number[id]));
     if (id < 11)
         return jin_within(
-            in, key, finite_in(in, id < 10 ? -1e300 : 0, 1e300, &s->real[id - 8]));
+            in, key,
+            id < 10 ? finite_in(in, -1e300, 1e300, &s->real[id - 8])
+                    : finite_in(in, 0, 1e6, &s->real[id - 8])); /* so are errors */
     return jin_array(in, read_rank, s);
 }
 
