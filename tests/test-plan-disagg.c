@@ -341,6 +341,46 @@ static double score_of(const struct advising *a, const hcp_disagg_option *o)
     return a->q.objective == HCP_DISAGG_LATENCY ? o->latency_ms : o->period_ms;
 }
 
+/* Score of an option whose phases take that much of what they do. */
+static double score_by(const struct advising *a, const hcp_disagg_option *o, int separate,
+                       double by, double step_by)
+{
+    int k = a->q.stream ? a->shape[1].batch * a->prefill.layers : 1;
+    double ttft = by * o->ttft_ms, decode = step_by * (double)a->q.steps * o->step_ms;
+
+    return separate && a->q.objective == HCP_DISAGG_THROUGHPUT
+               ? fmax(ttft, fmax(o->move_ms, decode))
+               : fmax(ttft + o->move_ms / k, ttft / k + o->move_ms) + decode;
+}
+
+/* In random_kinds() all that is measured errs by 2 %, steps upwards by 4 (put_decode());
+ * linear work and merges do not. */
+static void intervals(const struct advising *a)
+{
+    const hcp_disagg_option *o[2] = {&a->out.colocated, &a->out.separate};
+    int measured = a->decode.link_alpha_us == 0 && a->decode.link_gbps == 0;
+
+    for (size_t r = 0; r < a->n; r++)
+        measured &=
+            a->ranks[r].linear_after_us == 0 && a->ranks[r].decode_linear_us == 0;
+    for (int i = 0; measured && i < 2; i++) {
+        double hi;
+
+        if (!o[i]->exists)
+            continue;
+        hi = score_by(a, o[i], i, 1.02, 1.04);
+        assert_true(equal(o[i]->interval_lo_ms, score_by(a, o[i], i, 0.98, 0.98)));
+        /* More where steps are of fewer keys than were measured. */
+        assert_true(equal(o[i]->interval_hi_ms, hi) ||
+                    (o[i]->interval_hi_ms > hi &&
+                     (i != (int)a->out.decision || a->out.source == HCP_FROM_EXTRAPOLATED)));
+    }
+    assert_int_equal(a->out.within_error,
+                     o[0]->exists && o[1]->exists &&
+                         fmax(o[0]->interval_lo_ms, o[1]->interval_lo_ms) <=
+                             fmin(o[0]->interval_hi_ms, o[1]->interval_hi_ms));
+}
+
 static void compare(struct advising *a, const struct disagg_ways *ways, int number)
 {
     const hcp_disagg_option *option[2] = {&a->out.colocated, &a->out.separate};
@@ -369,6 +409,7 @@ static void compare(struct advising *a, const struct disagg_ways *ways, int numb
             assert_true(equal(o->requests_per_s, 1e3 * a->shape[1].batch / o->period_ms));
         }
     }
+    intervals(a);
     assert_int_equal(a->out.decision,
                      disagg_better(ways, a->q.link_gbps, (double)a->q.steps));
     if (option[0]->exists && option[1]->exists)
