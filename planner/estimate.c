@@ -9,8 +9,9 @@
 #include "planner/hash.h"
 #include "planner/specs.h"
 
-/* How far estimates have been off where they could be checked, as factors either way that
- * hold for 90 % of the blocks and more (planner/specs.md has the figures): */
+/* How far estimates have been off where they could be checked, as factors either way: of one
+ * generation they hold for 90 % of the blocks and more, of two they are the largest of a
+ * few published figures (planner/specs.md): */
 #define FACTOR_NEAR 1.4  /* same generation of tensor cores */
 #define FACTOR_OTHER 2.7 /* another one; each */
 #define FACTOR_FAR 1.5   /* times this, with more than FAR times as many SMs, or fewer */

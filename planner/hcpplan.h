@@ -1024,8 +1024,10 @@ typedef struct hcp_rank_estimate {
     int32_t sms, kin_sms;         /* under the limits */
     double kin_tflops, kin_gbps;  /* of its data sheet, for the ring's dtype, and */
     double flops_ratio, memory_ratio; /* of FLOP/s and bandwidth to those, limits included */
-    double factor; /* times are within this factor of those given, either way, with about 90 %
-                      confidence (the kin's own error bars come on top) */
+    double factor; /* times are taken to be within this factor of those given, either way; the
+                      kin's own error bars come on top. About 90 % confidence within a
+                      generation of tensor cores, where that was checked cell by cell; across
+                      them the largest factor of a few published figures */
     int64_t memory_bytes;
     char command[512]; /* to be run on that machine */
 } hcp_rank_estimate;
