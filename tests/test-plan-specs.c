@@ -763,6 +763,50 @@ static void json_keeps(void **state)
     hcp_models_free(models);
 }
 
+/* Plans of documents, too; each end of their interval is the last rank's there. */
+static void documents_keep(void **state)
+{
+    hcp_models *models = load(table, 1, 1);
+    char text[900] = "", json[8000];
+    hcp_ring *ring = bind(models, "big-alias", "spec:want", "", 0, text, sizeof text);
+    int64_t lengths[] = {4096, 1024, 640}, out_lengths[2][3];
+    hcp_documents_rank ranks[2][2];
+    hcp_document_part parts[2][4];
+    hcp_documents_plan plan, back;
+    hcp_documents q;
+    size_t bytes;
+    void *workspace;
+
+    (void)state;
+    assert_non_null(ring);
+    hcp_documents_init(&q);
+    q.lengths = lengths;
+    q.n_documents = 3;
+    bytes = hcp_documents_workspace_bytes(ring, 3);
+    workspace = malloc(bytes);
+    hcp_documents_plan_init(&plan, ranks[0], 2, parts[0], 4, out_lengths[0], 3);
+    hcp_documents_plan_init(&back, ranks[1], 2, parts[1], 4, out_lengths[1], 3);
+    if (hcp_documents_split(ring, &q, workspace, bytes, text, sizeof text, &plan))
+        fail_msg("%s", text);
+    assert_int_equal(plan.source, HCP_FROM_ESTIMATED);
+    assert_string_equal(plan.ranks[0].kin, "");
+    assert_string_equal(plan.ranks[1].kin, "small");
+    assert_true(plan.ranks[1].tokens > 0);
+    assert_true(plan.interval_hi_ms >= 1.39 * plan.ranks[1].predicted_ms);
+    assert_true(plan.interval_lo_ms >= 0.97 * plan.ranks[0].predicted_ms);
+    assert_int_equal(hcp_documents_to_json(&plan, json, sizeof json, NULL), HCP_STATUS_OK);
+    assert_non_null(strstr(json, "\"source\":\"estimated\",\"estimated_from\":\"small\","
+                                 "\"measure\":\"hcp-profile run\"}"));
+    if (hcp_documents_from_json(json, strlen(json), text, sizeof text, &back))
+        fail_msg("%s", text);
+    assert_int_equal(back.source, HCP_FROM_ESTIMATED);
+    assert_string_equal(back.ranks[1].kin, "small");
+    assert_int_equal(hcp_documents_fingerprint(&back), plan.fingerprint);
+    free(workspace);
+    hcp_ring_free(ring);
+    hcp_models_free(models);
+}
+
 /* A measured rank is seen to run three times as slow: the other one takes over, and is
  * still a guess. Rings with factors are copies: what they share is freed once. */
 static void rebalanced(void **state)
@@ -850,6 +894,7 @@ int main(void)
         cmocka_unit_test(nearest_kin),       cmocka_unit_test(no_answer),
         cmocka_unit_test(hash_covers_lines), cmocka_unit_test(json_keeps),
         cmocka_unit_test(older_callers),     cmocka_unit_test(rebalanced),
+        cmocka_unit_test(documents_keep),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
