@@ -841,7 +841,8 @@ HCP_API uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan);
  * 33 steps lie beyond a threshold on one side of what came before (both of 2, the larger
  * half of the others), so that a single outlier changes nothing. The standard deviation is
  * estimated from the median difference of neighbouring steps, and taken to be no less than
- * the models' held-out error. A move must save more a step than the error bar of what it
+ * the models' held-out error (of data sheets their kin's, and a part for the estimate, whose
+ * level the times tell). A move must save more a step than the error bar of what it
  * saves: where ranks' shares change as much of the held-out error as of the share, and the
  * 90 % interval of the factors; and, times the steps that speeds are taken to last, more
  * than it costs. Only + - * / sqrt decide; nothing is allocated and no lock taken after

@@ -204,15 +204,48 @@ hcp_status hcp_rebalance_recompute(const hcp_rebalance *r, hcp_recompute *array,
 
 /* ---- the decision ---- */
 
+/* What is left of a data sheet's error where a run has told how fast it is: how far blocks
+ * are off beside each other (planner/specs.md: p90 over median). */
+#define ESTIMATE_SHAPE 1.15
+
+/* An error bar without the factor of a data sheet. */
+static double without_factor(double error, const hcp_rank_estimate *estimate)
+{
+    double left = (1 + error) / estimate->factor;
+
+    return (left > 1 ? left : 1) * ESTIMATE_SHAPE - 1;
+}
+
+double rebalance_off(const hcp_rebalance *r, const hcp_plan *plan)
+{
+    const hcp_ring *ring = r->ring;
+    double most = plan->interval_hi_ms / plan->makespan_ms - 1;
+
+    if (ring->n_estimates > 0)
+        most = 0;
+    for (size_t i = 0; ring->n_estimates > 0 && i < r->n; i++) {
+        const struct bound_rank *b = &ring->ranks[i];
+        double lo, hi, linear = b->spec.linear_error;
+
+        if (plan->ranks[i].tokens == 0)
+            continue;
+        hcp_model_error(b->model[HCP_MODEL_BEST], plan->causal, plan->ranks[i].tokens,
+                        plan->ranks[i].tokens, &lo, &hi);
+        hi = linear > hi ? linear : hi;
+        if (b->estimate >= 0)
+            hi = without_factor(hi, &ring->estimates[b->estimate].said);
+        most = hi > most ? hi : most;
+    }
+    return most >= 0 ? most : 0; /* 0: NaN */
+}
+
 /* How far off the time after the move may be, relative: by the error of a rank's factor
  * (z standard errors), and by the models' where its share changes. */
 static double bar(const hcp_rebalance *r, double z)
 {
     const hcp_plan *old = &r->now.plan, *new = &r->next.plan;
-    double off = new->interval_hi_ms / new->makespan_ms - 1, most = 0;
+    double off = rebalance_off(r, new), most = 0;
 
-    if (!(off >= 0))
-        off = 0;
     for (size_t i = 0; i < r->n; i++) {
         double a = (double)old->ranks[i].tokens, b = (double)new->ranks[i].tokens, part;
 

@@ -186,7 +186,6 @@ hcp_status hcp_rebalance_create(const hcp_ring *ring, const hcp_question *questi
     hcp_status status = out ? check(ring, question, plan, options, text, text_size)
                             : plan_fail(text, text_size, HCP_STATUS_INVALID, "no output");
     hcp_rebalance *r;
-    double held_out;
 
     if (status)
         return status;
@@ -204,8 +203,7 @@ hcp_status hcp_rebalance_create(const hcp_ring *ring, const hcp_question *questi
         hcp_rebalance_free(r);
         return status;
     }
-    held_out = r->now.plan.interval_hi_ms / r->now.plan.makespan_ms - 1;
-    speed_test_init(&r->test, &r->options, held_out > 0 ? held_out : 0);
+    speed_test_init(&r->test, &r->options, rebalance_off(r, &r->now.plan));
     for (size_t i = 0; i < r->n; i++) {
         struct rank_state *k = &r->ranks[i];
 

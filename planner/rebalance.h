@@ -112,4 +112,9 @@ hcp_status rebalance_evaluate(hcp_rebalance *r, const hcp_plan *like,
 /* rebalance-text.c: ring, question and options. */
 uint64_t rebalance_setting(const hcp_rebalance *r);
 
+/* How far off the models are for a plan, relative, 90 %: the upper end of its interval. With
+ * data sheets in the ring that of each rank, theirs without the factor that estimates may
+ * be off: measured times are relative to the estimate, and tell it. */
+double rebalance_off(const hcp_rebalance *r, const hcp_plan *plan);
+
 #endif
