@@ -346,7 +346,7 @@ static void caps_in_bytes_hold(void **state)
 static void search_is_near_the_best(void **state)
 {
     uint64_t seed = 4;
-    int n_cases = (int)(60 * fixture_scale()), near = 0, equal = 0;
+    int n_cases = (int)(24 * fixture_scale()), near = 0, equal = 0;
     double worst = 1;
 
     (void)state;
