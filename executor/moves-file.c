@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "executor/move.h"
 #include "executor/program.h"
 
 static int bad(const char *file, const char *what, struct hcp_err *err)
@@ -55,8 +56,29 @@ static int check_fingerprint(const char *file, const json_t *o, const char *key,
                      file, option, text, want);
 }
 
-static int read_move(const char *file, const json_t *o, const hcp_plan *to, hcp_moves *m,
-                     struct hcp_err *err)
+/* Bytes of so many tokens, all sequences and layers; exact up to 2^53. */
+static double bytes_of(const hcp_plan *to, int64_t tokens)
+{
+    const hcp_shape *s = &to->shape;
+
+    return 2.0 * s->batch * s->kv_heads * s->head_dim *
+           (strcmp(s->dtype, "fp32") == 0 ? 4 : 2) * to->layers * (double)tokens;
+}
+
+/* Whether a rank has all of a segment by the old plan. */
+static int has(const hcp_plan *from, int32_t rank, int64_t at, int64_t n)
+{
+    const hcp_plan_rank *old = ring_move_old(from, rank);
+    const hcp_segment *s = from->segments + old->first_kv_segment;
+
+    for (int64_t i = 0; i < old->n_kv_segments; i++)
+        if (at >= s[i].offset && at + n <= s[i].offset + s[i].length)
+            return 1;
+    return 0;
+}
+
+static int read_move(const char *file, const json_t *o, const hcp_plan *old,
+                     const hcp_plan *to, hcp_moves *m, struct hcp_err *err)
 {
     int64_t last = (int64_t)to->n_ranks - 1, length = to->seq_len, sum = 0;
     int64_t from = whole(o, "from", last), dest = whole(o, "to", last);
@@ -85,13 +107,18 @@ static int read_move(const char *file, const json_t *o, const hcp_plan *to, hcp_
         if (at < 0 || n < 1 || n > length || at > length - n ||
             m->n_segments == m->segments_capacity)
             return bad(file, "a segment outside the sequence", err);
+        if (!has(old, move->from, at, n))
+            return bad(file, "a segment that is not on the rank that sends it", err);
         m->segments[m->n_segments++] = (hcp_segment){at, n};
         move->n_segments++;
         sum += n;
     }
     m->n_moves++;
-    return sum == move->tokens ? HCP_OK
-                               : bad(file, "segments that are not its tokens", err);
+    if (sum != move->tokens)
+        return bad(file, "segments that are not its tokens", err);
+    return (double)move->bytes == bytes_of(to, sum)
+               ? HCP_OK
+               : bad(file, "bytes that are not those of its tokens", err);
 }
 
 static int read_moves(const char *file, const json_t *o, const hcp_plan *from,
@@ -100,6 +127,7 @@ static int read_moves(const char *file, const json_t *o, const hcp_plan *from,
     const json_t *moves = json_object_get(o, "moves"), *move;
     const char *decision = json_string_value(json_object_get(o, "decision"));
     double even = real(o, "break_even_steps");
+    int64_t tokens = 0;
     size_t i;
     int rc;
 
@@ -126,8 +154,14 @@ static int read_moves(const char *file, const json_t *o, const hcp_plan *from,
         if (rc == HCP_OK && m->n_moves == m->moves_capacity)
             rc = bad(file, "more moves than ranks", err);
         if (rc == HCP_OK)
-            rc = read_move(file, move, to, m, err);
+            rc = read_move(file, move, from, to, m, err);
+        if (rc == HCP_OK)
+            tokens += m->moves[i].tokens;
     }
+    if (rc == HCP_OK && m->n_moves > 0 &&
+        (m->decision == HCP_MOVE_STAY || m->tokens != tokens ||
+         (double)m->bytes != bytes_of(to, tokens)))
+        rc = bad(file, "its moves are not what it decides to move, or so many bytes", err);
     return rc;
 }
 

@@ -203,6 +203,14 @@ transition_plans() {
     refuse 1 "would be on no rank or on two" --from from.json --to to.json --moves bad.json
     sed 's/\[\[850,150\]\]/[[850,151]]/' moves.json >bad.json
     refuse 1 "a segment outside the sequence" --from from.json --to to.json --moves bad.json
+    sed 's/"move_bytes":1797120/"move_bytes":7/' moves.json >bad.json
+    refuse 1 "or so many bytes" --from from.json --to to.json --moves bad.json
+    sed 's/"decision":"open"/"decision":"stay"/' moves.json >bad.json
+    refuse 1 "not what it decides to move" --from from.json --to to.json --moves bad.json
+    sed 's/"bytes":691200/"bytes":691201/' moves.json >bad.json
+    refuse 1 "bytes that are not those" --from from.json --to to.json --moves bad.json
+    sed 's/\[\[850,150\]\]/[[600,50],[850,100]]/' moves.json >bad.json
+    refuse 1 "not on the rank that sends it" --from from.json --to to.json --moves bad.json
     refuse 1 "bad.json is for another plan than that of --from" --from to.json --to to.json --moves bad.json
     echo '{"schema":1' >bad.json
     refuse 1 "bad.json is not what to move" --from from.json --to to.json --moves bad.json
