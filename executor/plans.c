@@ -125,6 +125,13 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
         free(text);
         return rc;
     }
+    if (json_object_get(object, "chunks")) {
+        free(text);
+        return hcp_fail(err, HCP_USAGE,
+                        "%s is a plan of chunks, which this version does not run; print one "
+                        "without --chunk-budget, --chunk-len and --chunks",
+                        file);
+    }
     status =
         hcp_plan_json_counts(text, strlen(text), why, sizeof why, &n_ranks, &n_segments);
     rc = status ? ring_exit_code(status)
