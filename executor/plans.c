@@ -409,7 +409,6 @@ static int bind_files(const struct ring_options *o, struct ring_plans *p,
         ranks[r].time_scale = plan->ranks[r].time_scale;
         ranks[r].max_bytes = plan->ranks[r].max_bytes;
         ranks[r].weight_bytes = plan->ranks[r].weight_bytes;
-        ranks[r].time_scale = plan->ranks[r].time_scale;
         if (!o->layer.hidden) /* attention alone is run */
             continue;
         ranks[r].linear_before_us = plan->ranks[r].linear_before_us;

@@ -156,7 +156,7 @@ transition_plans() {
     [ "$(grep -o '"predicted_stay_ms":[^,]*' <<<"$output" | cut -d: -f2)" = \
         "$(grep -o '"stay_ms":[^,]*' moves.json | cut -d: -f2)" ]
     # Factors of the plan's ranks count where the library is asked, too.
-    decode_plan slow.json 4 310,250,240,200 --layers 3 --time-scale 1=3
+    decode_plan slow.json 4 310,250,240,200 --layers 3 --time-scale 0=3
     hcp-plan transition --db d.db --from from.json --to slow.json --extrapolate --json >slow-moves.json
     run --separate-stderr mpirun -np 4 hcp-ring transition --db d.db --from from.json --to slow.json --extrapolate \
         --repeat 1 --warm-up 0 --json
