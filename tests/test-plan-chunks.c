@@ -443,6 +443,37 @@ static void chunks_shrink(void **state)
     }
 }
 
+/* What is left over when chunks are as long as they may be comes first, where keys are few
+ * and a step costs least. */
+static void rest_comes_first(void **state)
+{
+    static const int kinds[] = {0, 1};
+    struct problem_of *c = &one;
+    int first = 0;
+
+    (void)state;
+    for (int64_t i = 0; i < 12; i++) {
+        int64_t lengths[MOST_CHUNKS];
+        size_t n;
+        double total;
+
+        open_plain(c, 2, kinds, 36000 + 1500 * i);
+        c->q.step_budget_ms = 1.2;
+        assert_int_equal(split(c), HCP_STATUS_OK);
+        n = c->plan.n_chunks;
+        total = c->plan.total_ms;
+        for (size_t k = 0; k < n; k++)
+            lengths[(k + n - 1) % n] = c->plan.chunks[k].tokens;
+        if (lengths[n - 1] + 2 * TILE < lengths[0]) {
+            assert_int_equal(evaluate(c, lengths, n, NULL), HCP_STATUS_OK);
+            assert_true(total < c->plan.total_ms);
+            first++;
+        }
+        close_problem(c);
+    }
+    assert_true(first >= 6);
+}
+
 /* No split of a chunk beats its bound. */
 static void bounds_hold(void **state)
 {
@@ -750,6 +781,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_given),    cmocka_unit_test(best_of_all),
         cmocka_unit_test(search_is_near), cmocka_unit_test(chunks_shrink),
+        cmocka_unit_test(rest_comes_first),
         cmocka_unit_test(bounds_hold),    cmocka_unit_test(budget_too_small),
         cmocka_unit_test(caps_bind),      cmocka_unit_test(plan_files),
         cmocka_unit_test(refusals),
