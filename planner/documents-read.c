@@ -145,24 +145,6 @@ struct reading {
     int n;
 };
 
-static int read_hash(struct json_in *in, uint64_t *out)
-{
-    static const char hex[] = "0123456789abcdef";
-    char text[20];
-
-    *out = 0;
-    if (jin_string(in, text, sizeof text))
-        return -1;
-    for (int i = 0; i < 16; i++) {
-        const char *d = text[i] ? strchr(hex, text[i]) : NULL;
-
-        if (!d)
-            return jin_fail(in, "expected 16 hexadecimal digits");
-        *out = *out << 4 | (uint64_t)(d - hex);
-    }
-    return text[16] ? jin_fail(in, "expected 16 hexadecimal digits") : 0;
-}
-
 static const char *name_at(enum type type, int i)
 {
     return type == MASK     ? (i ? "causal" : "full")
@@ -257,13 +239,9 @@ static int read_value(struct json_in *in, struct reading *r, const struct member
             return jin_fail(in, "number out of range");
         return rc;
     case HASH:
-        return read_hash(in, to);
+        return jin_hash(in, to);
     case FLAG:
-        flag = jin_peek(in);
-        if (flag != 't' && flag != 'f')
-            return jin_fail(in, "expected true or false");
-        *(int32_t *)to = flag == 't';
-        return jin_skip(in);
+        return jin_bool(in, to);
     case TEXT:
         return jin_string(in, to, (size_t)m->max);
     case MASK:

@@ -367,3 +367,52 @@ int jin_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
             return -1;
     }
 }
+
+int jin_member(const char *const *names, int n, const char *key)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], key) == 0)
+            return i;
+    return -1;
+}
+
+int jin_bool(struct json_in *in, int32_t *out)
+{
+    int c = jin_peek(in);
+
+    if (c != 't' && c != 'f')
+        return jin_fail(in, "expected true or false");
+    *out = c == 't';
+    return jin_skip(in);
+}
+
+int jin_int32(struct json_in *in, int64_t min, int64_t max, int32_t *out)
+{
+    int64_t v;
+
+    if (jin_int(in, min, max, &v))
+        return -1;
+    *out = (int32_t)v;
+    return 0;
+}
+
+int jin_hash(struct json_in *in, uint64_t *out)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[20];
+    uint64_t v = 0;
+
+    if (jin_string(in, text, sizeof text))
+        return -1;
+    for (int i = 0; i < 16; i++) {
+        const char *d = text[i] ? strchr(hex, text[i]) : NULL;
+
+        if (!d)
+            return jin_fail(in, "expected 16 hexadecimal digits");
+        v = v << 4 | (uint64_t)(d - hex);
+    }
+    if (text[16])
+        return jin_fail(in, "expected 16 hexadecimal digits");
+    *out = v;
+    return 0;
+}

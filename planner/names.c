@@ -11,6 +11,9 @@ static const char *const sources[] = {"measured", "interpolated", "extrapolated"
 static const char *const decisions[] = {"split", "even", "drop"};
 static const char *const merges[] = {"none", "ring", "doubling", "gather"};
 static const char *const move_decisions[] = {"open", "stay", "move"};
+static const char *const rebalance_decisions[] = {"keep", "move", "stuck"};
+static const char *const rebalance_reasons[] = {"steady", "same",    "small", "cost",
+                                                "wait",   "no plan", "gain",  "failed"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -134,4 +137,14 @@ const char *hcp_strerror(hcp_status status)
 int hcp_plan_version(void)
 {
     return HCP_PLAN_VERSION;
+}
+
+const char *hcp_rebalance_decision_name(hcp_rebalance_decision decision)
+{
+    return name_of(rebalance_decisions, COUNT(rebalance_decisions), (int)decision);
+}
+
+const char *hcp_rebalance_reason_name(hcp_rebalance_reason reason)
+{
+    return name_of(rebalance_reasons, COUNT(rebalance_reasons), (int)reason);
 }

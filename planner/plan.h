@@ -952,6 +952,11 @@ int jin_string(struct json_in *in, char *out, size_t size); /* too long: error *
 int jin_double(struct json_in *in, double *out);            /* null -> NaN */
 int jin_int(struct json_in *in, int64_t min, int64_t max, int64_t *out);
 int jin_skip(struct json_in *in); /* any value, nested at most 32 deep */
+int jin_bool(struct json_in *in, int32_t *out);
+int jin_int32(struct json_in *in, int64_t min, int64_t max, int32_t *out);
+int jin_hash(struct json_in *in, uint64_t *out); /* 16 hexadecimal digits in a string */
+/* Which of n names a key is; -1: none. */
+int jin_member(const char *const *names, int n, const char *key);
 /* Calls member for every member of the object that follows, with its key; keys of more
  * than 63 characters are skipped. Duplicate keys are the caller's to refuse. */
 int jin_object(struct json_in *in,

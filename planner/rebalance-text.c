@@ -4,26 +4,6 @@
 #include "planner/json-out.h"
 #include "planner/rebalance.h"
 
-static const char *name_of(const char *const *names, size_t n, int i)
-{
-    return i >= 0 && (size_t)i < n ? names[i] : "?";
-}
-
-const char *hcp_rebalance_decision_name(hcp_rebalance_decision decision)
-{
-    static const char *const names[] = {"keep", "move", "stuck"};
-
-    return name_of(names, sizeof names / sizeof *names, (int)decision);
-}
-
-const char *hcp_rebalance_reason_name(hcp_rebalance_reason reason)
-{
-    static const char *const names[] = {"steady", "same",    "small", "cost",
-                                        "wait",   "no plan", "gain",  "failed"};
-
-    return name_of(names, sizeof names / sizeof *names, (int)reason);
-}
-
 /* ---- fingerprints ---- */
 
 /* Models, shape, caps and linear work; factors are state. */
@@ -245,14 +225,6 @@ struct state_in {
     double real[3];
 };
 
-static int is(const char *key, const char *const *names, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(key, names[i]) == 0)
-            return i;
-    return -1;
-}
-
 static int finite_in(struct json_in *in, double low, double high, double *out)
 {
     if (jin_double(in, out))
@@ -283,7 +255,7 @@ static int read_rank_member(struct json_in *in, const char *key, void *ctx)
     double *const scales[] = {&k->plan_scale,  &k->old_scale,   &k->speed.scale,
                               &k->speed.given, &k->speed.error, &k->speed.noise};
     int64_t v = 0;
-    int id = is(key, names, RANK_MEMBERS), rc;
+    int id = jin_member(names, RANK_MEMBERS, key), rc;
 
     if (id < 0)
         return jin_skip(in);
@@ -397,7 +369,7 @@ static int read_member(struct json_in *in, const char *key, void *ctx)
                                    REBALANCE_PATIENCE,
                                    INT64_MAX / 4};
     struct state_in *s = ctx;
-    int id = is(key, names, MEMBERS);
+    int id = jin_member(names, MEMBERS, key);
 
     if (strcmp(key, "rebalance") == 0) {
         s->seen |= UINT64_C(1) << MEMBERS;
