@@ -3,59 +3,39 @@
 #include <stddef.h>
 #include <string.h>
 #include "planner/chunks.h"
+#include "planner/json-members.h"
 
 /* ---- the members of the schema ---- */
 
-enum type {
-    INT64,
-    INT32,
-    REAL,
-    SPEED,
-    HASH,
-    FLAG,
-    TEXT,
-    LAYOUT,
-    SOURCE,
-    INTERVAL,
-    CAUSAL,
-    RANKS,
-    CHUNKS,
-    SHARES,
-    SEGMENTS,
-    NUMBER
-};
-
-/* A member of JSON and where it goes: its range, or the size of a text. */
-struct member {
-    const char *name;
-    enum type type;
-    size_t offset;
-    int64_t min, max;
-};
+static int read_ranks(struct json_in *in, void *ctx);
+static int read_chunks(struct json_in *in, void *ctx);
+static int read_shares(struct json_in *in, void *ctx);
+static int read_segments(struct json_in *in, void *ctx);
+static int read_mask(struct json_in *in, void *ctx);
 
 #define PLAN(name, type, field, min, max)                                                \
     {                                                                                    \
-        name, type, offsetof(hcp_chunks_plan, field), min, max                           \
+        name, type, offsetof(hcp_chunks_plan, field), min, max, NULL, NULL               \
     }
 #define RANK(name, type, field, min, max)                                                \
     {                                                                                    \
-        name, type, offsetof(hcp_chunks_rank, field), min, max                           \
+        name, type, offsetof(hcp_chunks_rank, field), min, max, NULL, NULL               \
     }
 #define CHUNK(name, type, field, min, max)                                               \
     {                                                                                    \
-        name, type, offsetof(hcp_chunk, field), min, max                                 \
+        name, type, offsetof(hcp_chunk, field), min, max, NULL, NULL                     \
     }
 #define SHARE(name, type, field, min, max)                                               \
     {                                                                                    \
-        name, type, offsetof(hcp_chunk_share, field), min, max                           \
+        name, type, offsetof(hcp_chunk_share, field), min, max, NULL, NULL               \
     }
 
-static const struct member plan_members[] = {
-    {"schema", NUMBER, 0, 1, 1},
+static const struct json_member plan_members[] = {
+    {"schema", NUMBER, 0, 1, 1, NULL, NULL},
     PLAN("seq_len", INT64, seq_len, 1, HCP_PLAN_MAX_LEN),
-    {"mask", CAUSAL, 0, 0, 0},
-    PLAN("ranks", RANKS, ranks, 0, 0),
-    PLAN("chunks", CHUNKS, chunks, 0, 0),
+    {"mask", OTHER, 0, 0, 0, NULL, read_mask},
+    {"ranks", OTHER, 0, 0, 0, NULL, read_ranks},
+    {"chunks", OTHER, 0, 0, 0, NULL, read_chunks},
     PLAN("step_budget_ms", SPEED, step_budget_ms, 0, 1000000000),
     PLAN("step_fixed_ms", REAL, step_fixed_ms, 0, 1000000000),
     PLAN("chunk_len", INT64, chunk_len, 0, HCP_PLAN_MAX_LEN),
@@ -70,7 +50,8 @@ static const struct member plan_members[] = {
     PLAN("even_len", INT64, even_len, 0, 2 * HCP_PLAN_MAX_LEN),
     PLAN("even_ms", REAL, even_ms, 0, 0),
     PLAN("gain_over_even", REAL, gain_over_even, 0, 0),
-    PLAN("source", SOURCE, source, 0, HCP_FROM_ESTIMATED),
+    {"source", NAME, offsetof(hcp_chunks_plan, source), 0, HCP_FROM_ESTIMATED,
+     json_source_at, NULL},
     PLAN("fingerprint", HASH, fingerprint, 0, 0),
     PLAN("provider", TEXT, provider, 0, 32),
     PLAN("dtype", TEXT, shape.dtype, 0, 8),
@@ -88,8 +69,8 @@ static const struct member plan_members[] = {
     PLAN("activation_bytes", INT64, activation_bytes, 0, MAX_TOKEN_BYTES),
     PLAN("models_hash", HASH, models_hash, 0, 0),
 };
-static const struct member rank_members[] = {
-    {"rank", NUMBER, 0, 0, HCP_CHUNKS_MAX_RANKS - 1},
+static const struct json_member rank_members[] = {
+    {"rank", NUMBER, 0, 0, HCP_CHUNKS_MAX_RANKS - 1, NULL, NULL},
     RANK("device", TEXT, device, 0, 64),
     RANK("tokens", INT64, tokens, 0, HCP_PLAN_MAX_LEN),
     RANK("limit", TEXT, limit, 0, 32),
@@ -106,11 +87,12 @@ static const struct member rank_members[] = {
     RANK("time_scale", REAL, time_scale, 0, 1000),
     RANK("estimated_from", TEXT, kin, 0, 96),
 };
-static const struct member chunk_members[] = {
+static const struct json_member chunk_members[] = {
     CHUNK("offset", INT64, offset, 0, HCP_PLAN_MAX_LEN),
     CHUNK("tokens", INT64, tokens, 1, HCP_PLAN_MAX_LEN),
-    CHUNK("layout", LAYOUT, layout, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED),
-    {"ranks", SHARES, 0, 0, 0},
+    {"layout", NAME, offsetof(hcp_chunk, layout), HCP_LAYOUT_CONTIGUOUS,
+     HCP_LAYOUT_STRIPED, json_layout_at, NULL},
+    {"ranks", OTHER, 0, 0, 0, NULL, read_shares},
     CHUNK("step_ms", REAL, step_ms, 0, 0),
     CHUNK("predicted_ms", REAL, predicted_ms, 0, 0),
     CHUNK("interval_ms", INTERVAL, interval_lo_ms, 0, 0),
@@ -118,54 +100,38 @@ static const struct member chunk_members[] = {
     CHUNK("least_ms", REAL, least_ms, 0, 0),
     CHUNK("least_rank", INT32, least_rank, 0, HCP_CHUNKS_MAX_RANKS - 1),
     CHUNK("critical_rank", INT32, critical_rank, 0, HCP_CHUNKS_MAX_RANKS - 1),
-    CHUNK("source", SOURCE, source, 0, HCP_FROM_ESTIMATED),
+    {"source", NAME, offsetof(hcp_chunk, source), 0, HCP_FROM_ESTIMATED, json_source_at,
+     NULL},
 };
-static const struct member share_members[] = {
-    {"rank", NUMBER, 0, 0, HCP_CHUNKS_MAX_RANKS - 1},
+static const struct json_member share_members[] = {
+    {"rank", NUMBER, 0, 0, HCP_CHUNKS_MAX_RANKS - 1, NULL, NULL},
     SHARE("tokens", INT64, tokens, 0, HCP_PLAN_MAX_LEN),
     SHARE("resident", INT64, resident, 0, HCP_PLAN_MAX_LEN),
-    SHARE("segments", SEGMENTS, first_segment, 0, 0),
+    {"segments", OTHER, 0, 0, 0, NULL, read_segments},
     SHARE("predicted_ms", REAL, predicted_ms, 0, 0),
     SHARE("compute_ms", REAL, compute_ms, 0, 0),
     SHARE("least_ms", REAL, least_ms, 0, 0),
     SHARE("memory_bytes", INT64, memory_bytes, 0, INT64_MAX),
 };
 
-#define COUNT(members) ((int)(sizeof(members) / sizeof *(members)))
+#define COUNT(members) (sizeof(members) / sizeof *(members))
 
 struct reading {
     hcp_chunks_plan *plan; /* NULL ranks: only count */
     hcp_chunk_share *share;
     size_t n_ranks, n_chunks, n_shares, n_segments, in_chunk;
-    double interval[2];
     int64_t segment[2];
     int n;
 };
 
-static int read_name(struct json_in *in, const struct member *m, int *out)
+static int read_mask(struct json_in *in, void *ctx)
 {
     char text[32];
 
+    (void)ctx;
     if (jin_string(in, text, sizeof text))
         return -1;
-    if (m->type == CAUSAL)
-        return strcmp(text, "causal") == 0 ? 0 : jin_fail(in, "only causal has chunks");
-    for (int i = (int)m->min; i <= (int)m->max; i++)
-        if (strcmp(text, m->type == LAYOUT ? hcp_layout_name((hcp_layout)i)
-                                           : hcp_source_name((hcp_source)i)) == 0) {
-            *out = i;
-            return 0;
-        }
-    return jin_fail(in, "unknown name");
-}
-
-static int read_ms(struct json_in *in, void *ctx)
-{
-    struct reading *r = ctx;
-
-    if (r->n == 2)
-        return jin_fail(in, "more than two numbers in an interval");
-    return jin_double(in, &r->interval[r->n++]);
+    return strcmp(text, "causal") == 0 ? 0 : jin_fail(in, "only causal has chunks");
 }
 
 static int read_number(struct json_in *in, void *ctx)
@@ -196,101 +162,19 @@ static int read_segment(struct json_in *in, void *ctx)
     return 0;
 }
 
-static int read_rank(struct json_in *in, void *ctx);
-static int read_chunk(struct json_in *in, void *ctx);
-static int read_share(struct json_in *in, void *ctx);
-
-/* One member into what is at base. */
-static int read_value(struct json_in *in, struct reading *r, const struct member *m,
-                      char *base)
+static int read_segments(struct json_in *in, void *ctx)
 {
-    void *to = base + m->offset;
-    int64_t number;
-    int flag = 0, rc;
+    struct reading *r = ctx;
 
-    switch (m->type) {
-    case NUMBER:
-        return jin_int(in, m->min, m->max, &number);
-    case INT64:
-        return jin_int(in, m->min, m->max, to);
-    case INT32:
-        rc = jin_int(in, m->min, m->max, &number);
-        if (rc == 0)
-            *(int32_t *)to = (int32_t)number;
-        return rc;
-    case REAL:
-    case SPEED:
-        rc = jin_double(in, to);
-        if (rc == 0 && m->type == SPEED && isnan(*(double *)to))
-            *(double *)to = 0; /* infinitely fast, no budget */
-        if (rc == 0 && m->max > 0 &&
-            !(*(double *)to >= (double)m->min && *(double *)to <= (double)m->max))
-            return jin_fail(in, "number out of range");
-        return rc;
-    case HASH:
-        return jin_hash(in, to);
-    case FLAG:
-        return jin_bool(in, to);
-    case TEXT:
-        return jin_string(in, to, (size_t)m->max);
-    case CAUSAL:
-        return read_name(in, m, &flag);
-    case LAYOUT:
-    case SOURCE:
-        if (read_name(in, m, &flag))
-            return -1;
-        memcpy(to, &flag, sizeof flag); /* an enumeration of a few names is an int */
-        return 0;
-    case INTERVAL:
-        r->n = 0;
-        if (jin_array(in, read_ms, r))
-            return -1;
-        if (r->n != 2)
-            return jin_fail(in, "an interval has two numbers");
-        memcpy(to, r->interval, sizeof r->interval);
-        return 0;
-    case RANKS:
-        return jin_array(in, read_rank, r);
-    case CHUNKS:
-        return jin_array(in, read_chunk, r);
-    case SHARES:
-        return jin_array(in, read_share, r);
-    case SEGMENTS:
-        r->share->first_segment = (int64_t)r->n_segments;
-        return jin_array(in, read_segment, r);
-    }
-    return jin_skip(in);
-}
-
-/* The members that an object may have. */
-struct object {
-    struct reading *r;
-    const struct member *members;
-    int n;
-    uint64_t seen;
-    void *base;
-};
-
-static int read_member(struct json_in *in, const char *key, void *ctx)
-{
-    struct object *o = ctx;
-
-    for (int i = 0; i < o->n; i++) {
-        if (strcmp(o->members[i].name, key) != 0)
-            continue;
-        if (o->seen >> i & 1)
-            return jin_within(in, key, jin_fail(in, "comes twice"));
-        o->seen |= UINT64_C(1) << i;
-        return jin_within(in, key, read_value(in, o->r, &o->members[i], o->base));
-    }
-    return jin_skip(in);
+    r->share->first_segment = (int64_t)r->n_segments;
+    return jin_array(in, read_segment, r);
 }
 
 static int read_rank(struct json_in *in, void *ctx)
 {
     struct reading *r = ctx;
     hcp_chunks_rank own, *rank = &own;
-    struct object o = {r, rank_members, COUNT(rank_members), 0, NULL};
+    uint64_t seen;
 
     if (r->n_ranks == HCP_CHUNKS_MAX_RANKS)
         return jin_fail(in, "too many ranks");
@@ -300,20 +184,24 @@ static int read_rank(struct json_in *in, void *ctx)
         rank = &r->plan->ranks[r->n_ranks];
     memset(rank, 0, sizeof *rank);
     rank->time_scale = 1;
-    o.base = rank;
-    if (jin_object(in, read_member, &o))
+    if (jin_members(in, rank_members, COUNT(rank_members), rank, r, &seen))
         return -1;
-    if ((o.seen & 6) != 6)
+    if ((seen & 6) != 6)
         return jin_fail(in, "a rank without device or tokens");
     r->n_ranks++;
     return 0;
+}
+
+static int read_ranks(struct json_in *in, void *ctx)
+{
+    return jin_array(in, read_rank, ctx);
 }
 
 static int read_share(struct json_in *in, void *ctx)
 {
     struct reading *r = ctx;
     hcp_chunk_share own, *share = &own;
-    struct object o = {r, share_members, COUNT(share_members), 0, NULL};
+    uint64_t seen;
 
     if (r->in_chunk == HCP_CHUNKS_MAX_RANKS)
         return jin_fail(in, "too many ranks");
@@ -324,21 +212,25 @@ static int read_share(struct json_in *in, void *ctx)
     memset(share, 0, sizeof *share);
     share->predicted_ms = share->compute_ms = share->least_ms = NAN;
     r->share = share;
-    o.base = share;
-    if (jin_object(in, read_member, &o))
+    if (jin_members(in, share_members, COUNT(share_members), share, r, &seen))
         return -1;
-    if ((o.seen & 14) != 14)
+    if ((seen & 14) != 14)
         return jin_fail(in, "a rank of a chunk without tokens, resident or segments");
     r->n_shares++;
     r->in_chunk++;
     return 0;
 }
 
+static int read_shares(struct json_in *in, void *ctx)
+{
+    return jin_array(in, read_share, ctx);
+}
+
 static int read_chunk(struct json_in *in, void *ctx)
 {
     struct reading *r = ctx;
     hcp_chunk own, *chunk = &own;
-    struct object o = {r, chunk_members, COUNT(chunk_members), 0, NULL};
+    uint64_t seen;
 
     if (r->n_chunks == HCP_CHUNKS_MAX)
         return jin_fail(in, "too many chunks");
@@ -350,10 +242,9 @@ static int read_chunk(struct json_in *in, void *ctx)
     chunk->predicted_ms = chunk->step_ms = chunk->bound_ms = chunk->least_ms = NAN;
     chunk->interval_lo_ms = chunk->interval_hi_ms = NAN;
     r->in_chunk = 0;
-    o.base = chunk;
-    if (jin_object(in, read_member, &o))
+    if (jin_members(in, chunk_members, COUNT(chunk_members), chunk, r, &seen))
         return -1;
-    if ((o.seen & 15) != 15)
+    if ((seen & 15) != 15)
         return jin_fail(in, "a chunk without offset, tokens, layout or ranks");
     if (r->in_chunk * (r->n_chunks + 1) != r->n_shares)
         return jin_fail(in, "chunks of different numbers of ranks");
@@ -361,15 +252,20 @@ static int read_chunk(struct json_in *in, void *ctx)
     return 0;
 }
 
+static int read_chunks(struct json_in *in, void *ctx)
+{
+    return jin_array(in, read_chunk, ctx);
+}
+
 static int read_plan(struct json_in *in, struct reading *r)
 {
-    struct object o = {r, plan_members, COUNT(plan_members), 0, r->plan};
+    uint64_t seen;
 
-    if (jin_object(in, read_member, &o))
+    if (jin_members(in, plan_members, COUNT(plan_members), r->plan, r, &seen))
         return -1;
     if (jin_peek(in) != -1)
         return jin_fail(in, "text after the plan");
-    if ((o.seen & 31) != 31)
+    if ((seen & 31) != 31)
         return jin_fail(in, "schema, seq_len, mask, ranks or chunks missing");
     if (r->n_ranks == 0 || r->n_chunks == 0)
         return jin_fail(in, "no ranks or no chunks");

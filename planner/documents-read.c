@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "planner/documents.h"
+#include "planner/json-members.h"
 
 const char *documents_bad_rank(const hcp_document_part *parts, int64_t n,
                                const hcp_document_part *before, int64_t n_before,
@@ -37,46 +38,24 @@ const char *documents_bad_rank(const hcp_document_part *parts, int64_t n,
 
 /* ---- the members of the schema ---- */
 
-enum type {
-    INT64,
-    INT32,
-    SIZE,
-    REAL,
-    SPEED,
-    HASH,
-    FLAG,
-    TEXT,
-    MASK,
-    UNEVEN,
-    SOURCE,
-    INTERVAL,
-    RANKS,
-    PARTS,
-    NUMBER
-};
-
-/* A member of JSON and where it goes: its range, or the size of a text. */
-struct member {
-    const char *name;
-    enum type type;
-    size_t offset;
-    int64_t min, max;
-};
+static int read_ranks(struct json_in *in, void *ctx);
+static int read_parts(struct json_in *in, void *ctx);
+static const char *uneven_at(int i);
 
 #define PLAN(name, type, field, min, max)                                                \
     {                                                                                    \
-        name, type, offsetof(hcp_documents_plan, field), min, max                        \
+        name, type, offsetof(hcp_documents_plan, field), min, max, NULL, NULL            \
     }
 #define RANK(name, type, field, min, max)                                                \
     {                                                                                    \
-        name, type, offsetof(hcp_documents_rank, field), min, max                        \
+        name, type, offsetof(hcp_documents_rank, field), min, max, NULL, NULL            \
     }
 
-static const struct member plan_members[] = {
-    {"schema", NUMBER, 0, 1, 1},
+static const struct json_member plan_members[] = {
+    {"schema", NUMBER, 0, 1, 1, NULL, NULL},
     PLAN("documents", SIZE, n_documents, 1, (int64_t)HCP_DOCUMENTS_MAX),
-    PLAN("mask", MASK, causal, 0, 1),
-    PLAN("ranks", RANKS, ranks, 0, 0),
+    {"mask", NAME, offsetof(hcp_documents_plan, causal), 0, 1, json_mask_at, NULL},
+    {"ranks", OTHER, 0, 0, 0, NULL, read_ranks},
     PLAN("makespan_ms", REAL, makespan_ms, 0, 0),
     PLAN("interval_ms", INTERVAL, interval_lo_ms, 0, 0),
     PLAN("bound_ms", REAL, bound_ms, 0, 0),
@@ -86,8 +65,10 @@ static const struct member plan_members[] = {
     PLAN("gain_over_whole", REAL, gain_over_whole, 0, 0),
     PLAN("imbalance", REAL, imbalance, 0, 0),
     PLAN("area_imbalance", REAL, area_imbalance, 0, 0),
-    PLAN("uneven", UNEVEN, uneven, 0, HCP_UNEVEN_COST),
-    PLAN("source", SOURCE, source, 0, HCP_FROM_ESTIMATED),
+    {"uneven", NAME, offsetof(hcp_documents_plan, uneven), 0, HCP_UNEVEN_COST, uneven_at,
+     NULL},
+    {"source", NAME, offsetof(hcp_documents_plan, source), 0, HCP_FROM_ESTIMATED,
+     json_source_at, NULL},
     PLAN("fingerprint", HASH, fingerprint, 0, 0),
     PLAN("provider", TEXT, provider, 0, 32),
     PLAN("dtype", TEXT, shape.dtype, 0, 8),
@@ -107,13 +88,13 @@ static const struct member plan_members[] = {
     PLAN("activation_bytes", INT64, activation_bytes, 0, MAX_TOKEN_BYTES),
     PLAN("models_hash", HASH, models_hash, 0, 0),
 };
-static const struct member rank_members[] = {
-    {"rank", NUMBER, 0, 0, HCP_DOCUMENTS_MAX_RANKS - 1},
+static const struct json_member rank_members[] = {
+    {"rank", NUMBER, 0, 0, HCP_DOCUMENTS_MAX_RANKS - 1, NULL, NULL},
     RANK("device", TEXT, device, 0, 64),
     RANK("limit", TEXT, limit, 0, 32),
     RANK("model", TEXT, model, 0, 8),
     RANK("tokens", INT64, tokens, 0, HCP_PLAN_MAX_LEN),
-    RANK("parts", PARTS, first_part, 0, 0),
+    {"parts", OTHER, 0, 0, 0, NULL, read_parts},
     RANK("predicted_ms", REAL, predicted_ms, 0, 0),
     RANK("compute_ms", REAL, compute_ms, 0, 0),
     RANK("area", INT64, area, 0, INT64_MAX),
@@ -130,49 +111,20 @@ static const struct member rank_members[] = {
     RANK("memory_bytes", INT64, memory_bytes, 0, INT64_MAX),
     RANK("estimated_from", TEXT, kin, 0, 96),
 };
-enum {
-    PLAN_MEMBERS = sizeof plan_members / sizeof *plan_members,
-    RANK_MEMBERS = sizeof rank_members / sizeof *rank_members
-};
+
+#define COUNT(members) (sizeof(members) / sizeof *(members))
 
 struct reading {
     hcp_documents_plan *plan; /* NULL ranks: only count */
     hcp_documents_rank *rank; /* under construction */
-    uint64_t seen, rank_seen;
     size_t n_ranks, n_parts;
     int64_t number[3];
-    double interval[2];
     int n;
 };
 
-static const char *name_at(enum type type, int i)
+static const char *uneven_at(int i)
 {
-    return type == MASK     ? (i ? "causal" : "full")
-           : type == UNEVEN ? hcp_uneven_name((hcp_uneven)i)
-                            : hcp_source_name((hcp_source)i);
-}
-
-static int read_name(struct json_in *in, const struct member *m, int *out)
-{
-    char text[32];
-
-    if (jin_string(in, text, sizeof text))
-        return -1;
-    for (int i = 0; i <= (int)m->max; i++)
-        if (strcmp(text, name_at(m->type, i)) == 0) {
-            *out = i;
-            return 0;
-        }
-    return jin_fail(in, "unknown name");
-}
-
-static int read_ms(struct json_in *in, void *ctx)
-{
-    struct reading *r = ctx;
-
-    if (r->n == 2)
-        return jin_fail(in, "more than two numbers in an interval");
-    return jin_double(in, &r->interval[r->n++]);
+    return hcp_uneven_name((hcp_uneven)i);
 }
 
 static int read_number(struct json_in *in, void *ctx)
@@ -204,95 +156,19 @@ static int read_part(struct json_in *in, void *ctx)
     return 0;
 }
 
-static int read_rank(struct json_in *in, void *ctx);
-
-/* One member of a plan, or of a rank, which is at base. */
-static int read_value(struct json_in *in, struct reading *r, const struct member *m,
-                      char *base)
-{
-    void *to = base + m->offset;
-    int64_t number;
-    int flag = 0, rc;
-
-    switch (m->type) {
-    case NUMBER:
-        return jin_int(in, m->min, m->max, &number);
-    case INT64:
-        return jin_int(in, m->min, m->max, to);
-    case INT32:
-        rc = jin_int(in, m->min, m->max, &number);
-        if (rc == 0)
-            *(int32_t *)to = (int32_t)number;
-        return rc;
-    case SIZE:
-        rc = jin_int(in, m->min, m->max, &number);
-        if (rc == 0)
-            *(size_t *)to = (size_t)number;
-        return rc;
-    case REAL:
-    case SPEED:
-        rc = jin_double(in, to);
-        if (rc == 0 && m->type == SPEED && isnan(*(double *)to))
-            *(double *)to = 0; /* infinitely fast */
-        if (rc == 0 && m->max > 0 &&
-            !(*(double *)to >= (double)m->min && *(double *)to <= (double)m->max))
-            return jin_fail(in, "number out of range");
-        return rc;
-    case HASH:
-        return jin_hash(in, to);
-    case FLAG:
-        return jin_bool(in, to);
-    case TEXT:
-        return jin_string(in, to, (size_t)m->max);
-    case MASK:
-    case UNEVEN:
-    case SOURCE:
-        if (read_name(in, m, &flag))
-            return -1;
-        memcpy(to, &flag, sizeof flag); /* an enumeration of a few names is an int */
-        return 0;
-    case INTERVAL:
-        r->n = 0;
-        if (jin_array(in, read_ms, r))
-            return -1;
-        if (r->n != 2)
-            return jin_fail(in, "an interval has two numbers");
-        memcpy(to, r->interval, sizeof r->interval);
-        return 0;
-    case RANKS:
-        return jin_array(in, read_rank, r);
-    case PARTS:
-        r->rank->first_part = (int64_t)r->n_parts;
-        return jin_array(in, read_part, r);
-    }
-    return jin_skip(in);
-}
-
-static int read_known(struct json_in *in, const char *key, struct reading *r,
-                      const struct member *members, int n, uint64_t *seen, void *base)
-{
-    for (int i = 0; i < n; i++) {
-        if (strcmp(members[i].name, key) != 0)
-            continue;
-        if (*seen >> i & 1)
-            return jin_within(in, key, jin_fail(in, "comes twice"));
-        *seen |= UINT64_C(1) << i;
-        return jin_within(in, key, read_value(in, r, &members[i], base));
-    }
-    return jin_skip(in);
-}
-
-static int read_rank_member(struct json_in *in, const char *key, void *ctx)
+static int read_parts(struct json_in *in, void *ctx)
 {
     struct reading *r = ctx;
 
-    return read_known(in, key, r, rank_members, RANK_MEMBERS, &r->rank_seen, r->rank);
+    r->rank->first_part = (int64_t)r->n_parts;
+    return jin_array(in, read_part, r);
 }
 
 static int read_rank(struct json_in *in, void *ctx)
 {
     struct reading *r = ctx;
     hcp_documents_rank own;
+    uint64_t seen;
 
     if (r->n_ranks == HCP_DOCUMENTS_MAX_RANKS)
         return jin_fail(in, "too many ranks");
@@ -302,29 +178,28 @@ static int read_rank(struct json_in *in, void *ctx)
     memset(r->rank, 0, sizeof *r->rank);
     r->rank->predicted_ms = r->rank->compute_ms = NAN;
     r->rank->time_scale = 1;
-    r->rank_seen = 0;
-    if (jin_object(in, read_rank_member, r))
+    if (jin_members(in, rank_members, COUNT(rank_members), r->rank, r, &seen))
         return -1;
-    if (!(r->rank_seen & 2) || !(r->rank_seen & 16) || !(r->rank_seen & 32))
+    if (!(seen & 2) || !(seen & 16) || !(seen & 32))
         return jin_fail(in, "a rank without device, tokens or parts");
     r->n_ranks++;
     return 0;
 }
 
-static int read_member(struct json_in *in, const char *key, void *ctx)
+static int read_ranks(struct json_in *in, void *ctx)
 {
-    struct reading *r = ctx;
-
-    return read_known(in, key, r, plan_members, PLAN_MEMBERS, &r->seen, r->plan);
+    return jin_array(in, read_rank, ctx);
 }
 
 static int read_plan(struct json_in *in, struct reading *r)
 {
-    if (jin_object(in, read_member, r))
+    uint64_t seen;
+
+    if (jin_members(in, plan_members, COUNT(plan_members), r->plan, r, &seen))
         return -1;
     if (jin_peek(in) != -1)
         return jin_fail(in, "text after the plan");
-    if ((r->seen & 15) != 15)
+    if ((seen & 15) != 15)
         return jin_fail(in, "schema, documents, mask or ranks missing");
     return r->n_ranks == 0 ? jin_fail(in, "no ranks") : 0;
 }

@@ -7,7 +7,8 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/ring-pieces.c planner/eval-pieces.c \
 	planner/cost.c planner/layer-cost.c planner/memory.c planner/memory-room.c \
 	planner/memory-forward.c planner/scratch.c planner/names.c planner/json.c \
-	planner/plan-write.c planner/plan-read.h planner/plan-read.c planner/plan-read-rank.c planner/plan-check.c planner/late.c \
+	planner/plan-write.c planner/plan-read.h planner/plan-read.c planner/plan-read-rank.c \
+	planner/json-members.h planner/json-members.c planner/plan-check.c planner/late.c \
 	planner/ring-late.c planner/joint.h planner/joint.c planner/joint-ring.c \
 	planner/joint-search.c planner/joint-memory.c planner/joint-answer.c \
 	planner/decode.h planner/decode.c planner/decode-solve.c planner/merge.c planner/moves.c \

@@ -18,7 +18,7 @@ sources="$top_srcdir/tests/plan-fingerprint.c $top_srcdir/tests/plan-fixture.c
 $top_srcdir/tests/decode-reference.c"
 for f in models bind api answer strategies round sort solve-search solve-exact reach eval few \
     tally eval-pieces order links ring rings ring-wide ring-pieces cost layer-cost memory \
-    memory-room memory-forward scratch names json plan-write plan-read plan-read-rank plan-check late \
+    memory-room memory-forward scratch names json plan-write plan-read plan-read-rank json-members plan-check late \
     ring-late joint joint-ring joint-search joint-memory joint-answer \
     decode decode-solve merge moves documents documents-eval documents-search \
     documents-fill documents-exact documents-report documents-write documents-read \
