@@ -9,9 +9,9 @@
  *   reach.c       what cannot be faster
  *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
- *   few.c         ... of few ranks                tally.c   busy times of many
+ *   few.c         ... of few ranks                  tally.c   busy times of many
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
- *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read.c, json.c,
+ *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read*.c, json*.c,
  *   late.c        KV that comes late travels late   ring-late.c   ... in that order
  *   cost.c        block times, areas, segments      plan-check.c
  *   layer-cost.c  linear work around the ring       memory*.c  caps in bytes
