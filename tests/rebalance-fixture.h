@@ -34,7 +34,7 @@ static inline void group_make(struct group *g, size_t n, int causal, hcp_layout 
     for (size_t r = 0; r < n; r++) {
         double a = 2e-8 * fixture_real(seed, 1, r % 2 ? 6 : 2);
 
-        snprintf(g->names[r], sizeof g->names[r], "gpu-%zu", r);
+        snprintf(g->names[r], sizeof g->names[r], "gpu-%d", (int)(r % 1000));
         g->kinds[r] = (struct fixture){.device = g->names[r],
                                        .a = a,
                                        .b = 200 * a,
