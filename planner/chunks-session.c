@@ -172,15 +172,8 @@ static int ask_measured(struct session *s, struct prompt *p, int64_t *at,
     snprintf(provider, sizeof provider, "%s", hcp_ring_provider(s->ring));
     for (int round = 0, again = 1; again && round < 6; round++) {
         int64_t had[HCP_CHUNKS_MAX_RANKS];
-        hcp_status status;
-
-        layer_measured_lines(s->layer, at, s->ranks);
-        hcp_ring_free(s->ring);
-        s->ring = NULL;
-        status = hcp_ring_create(s->models, &s->shape, s->ranks, n, provider, err->text,
-                                 sizeof err->text, &s->ring);
-        if (status)
-            return err->code = plan_exit_code(status);
+        if (session_rebind(s, at, provider, err))
+            return err->code;
         if (ask(s, p, err))
             return err->code;
         memcpy(had, at, n * sizeof *had);

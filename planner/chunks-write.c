@@ -93,19 +93,13 @@ static void put_chunk(struct json_out *out, const hcp_chunks_plan *plan, size_t 
     put(out, "]}");
 }
 
-static void put_speed(struct json_out *out, const char *name, double v)
-{
-    put_name(out, name); /* null: infinitely fast, or no budget */
-    put_double(out, v > 0 ? v : 1.0 / 0.0);
-}
-
 static void put_plan(struct json_out *out, const hcp_chunks_plan *plan)
 {
     put(out, "{\"schema\":1");
     name_int(out, "seq_len", plan->seq_len);
     name_string(out, "mask", "causal", 8);
     name_string(out, "phase", "prefill", 8);
-    put_speed(out, "step_budget_ms", plan->step_budget_ms);
+    name_speed(out, "step_budget_ms", plan->step_budget_ms);
     name_double(out, "step_fixed_ms", plan->step_fixed_ms);
     name_int(out, "chunk_len", plan->chunk_len);
     name_int(out, "layers", plan->layers);
@@ -130,8 +124,7 @@ static void put_plan(struct json_out *out, const hcp_chunks_plan *plan)
     name_double(out, "even_ms", plan->even_ms);
     name_double(out, "gain_over_even", plan->gain_over_even);
     name_string(out, "source", hcp_source_name(plan->source), 16);
-    put_name(out, "fingerprint");
-    put_hash(out, plan->fingerprint);
+    name_hash(out, "fingerprint", plan->fingerprint);
     name_string(out, "provider", plan->provider, sizeof plan->provider);
     name_string(out, "dtype", plan->shape.dtype, sizeof plan->shape.dtype);
     name_int(out, "batch", plan->shape.batch);
@@ -141,14 +134,12 @@ static void put_plan(struct json_out *out, const hcp_chunks_plan *plan)
     name_int(out, "tile", plan->tile);
     name_int(out, "stripes", plan->stripes);
     name_int(out, "buffers", plan->buffers);
-    put_name(out, "exact");
-    put(out, plan->exact ? "true" : "false");
+    name_flag(out, "exact", plan->exact);
     name_int(out, "given", plan->given);
     name_double(out, "link_alpha_us", plan->link_alpha_us);
-    put_speed(out, "link_gbps", plan->link_gbps);
+    name_speed(out, "link_gbps", plan->link_gbps);
     name_int(out, "activation_bytes", plan->activation_bytes);
-    put_name(out, "models_hash");
-    put_hash(out, plan->models_hash);
+    name_hash(out, "models_hash", plan->models_hash);
     put(out, "}");
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include "planner/carve.h"
 #include "planner/chunks.h"
 
 void hcp_chunks_init(hcp_chunks *chunks)
@@ -33,71 +34,54 @@ void hcp_chunks_plan_init(hcp_chunks_plan *plan, hcp_chunks_rank *ranks,
 
 /* ---- workspace ---- */
 
-/* Hands out pieces of the workspace; with base 0 it only counts. */
-struct carver {
-    uintptr_t base, at;
-};
-
-static void *carve(struct carver *c, size_t count, size_t size)
-{
-    void *piece;
-
-    c->at = (c->at + 63) & ~(uintptr_t)63;
-    piece = c->base ? (void *)c->at : NULL;
-    c->at += count * size;
-    return piece;
-}
-
-#define CARVE(field, count) ((field) = carve(v, (count), sizeof *(field)))
-
 static void carve_list(struct chunk_list *l, struct carver *v, size_t n, size_t chunks)
 {
-    CARVE(l->q, n * chunks);
-    CARVE(l->layout, chunks);
+    CARVE(v, l->q, n * chunks);
+    CARVE(v, l->layout, chunks);
 }
 
 static void carve_all(struct chunks *c, struct carver *v, size_t n, size_t chunks)
 {
-    CARVE(c->allowed, n);
-    CARVE(c->join, n);
-    CARVE(c->leave, n);
-    CARVE(c->best_leave, n);
-    CARVE(c->best_allowed, n);
-    CARVE(c->best_join, n);
-    CARVE(c->slow_order, n);
-    CARVE(c->speed, n);
-    CARVE(c->peak, n);
-    CARVE(c->pair[0], n * n);
-    CARVE(c->pair[1], n * n);
-    CARVE(c->fin, n);
-    CARVE(c->busy, n);
-    CARVE(c->bytes, n);
-    CARVE(c->rank, n);
-    CARVE(c->hops, n);
-    CARVE(c->came, n);
-    CARVE(c->buffer, n);
-    CARVE(c->end, n);
-    CARVE(c->arrival, n);
-    CARVE(c->free_ms, n);
-    CARVE(c->send_ms, n);
-    CARVE(c->ms, n * n);
-    CARVE(c->freed, MAX_BUFFERS * n);
-    CARVE(c->resident, n);
-    CARVE(c->trial, n);
-    CARVE(c->found, n);
-    CARVE(c->other, n);
-    CARVE(c->start, n);
-    CARVE(c->row, n);
-    CARVE(c->later, n);
-    CARVE(c->by_end, n);
+    CARVE(v, c->allowed, n);
+    CARVE(v, c->join, n);
+    CARVE(v, c->leave, n);
+    CARVE(v, c->best_leave, n);
+    CARVE(v, c->best_allowed, n);
+    CARVE(v, c->best_join, n);
+    CARVE(v, c->slow_order, n);
+    CARVE(v, c->speed, n);
+    CARVE(v, c->peak, n);
+    CARVE(v, c->pair[0], n * n);
+    CARVE(v, c->pair[1], n * n);
+    CARVE(v, c->fin, n);
+    CARVE(v, c->busy, n);
+    CARVE(v, c->bytes, n);
+    CARVE(v, c->rank, n);
+    CARVE(v, c->hops, n);
+    CARVE(v, c->came, n);
+    CARVE(v, c->buffer, n);
+    CARVE(v, c->end, n);
+    CARVE(v, c->arrival, n);
+    CARVE(v, c->free_ms, n);
+    CARVE(v, c->send_ms, n);
+    CARVE(v, c->ms, n * n);
+    CARVE(v, c->freed, MAX_BUFFERS * n);
+    CARVE(v, c->resident, n);
+    CARVE(v, c->trial, n);
+    CARVE(v, c->found, n);
+    CARVE(v, c->other, n);
+    CARVE(v, c->start, n);
+    CARVE(v, c->row, n);
+    CARVE(v, c->later, n);
+    CARVE(v, c->by_end, n);
     carve_list(&c->best, v, n, chunks);
     carve_list(&c->here, v, n, chunks);
-    CARVE(c->value, EXACT_STATES);
-    CARVE(c->next, EXACT_STATES);
-    CARVE(c->choice, EXACT_STATES);
-    CARVE(c->whole_ranks, n);
+    CARVE(v, c->value, EXACT_STATES);
+    CARVE(v, c->next, EXACT_STATES);
+    CARVE(v, c->choice, EXACT_STATES);
+    CARVE(v, c->whole_ranks, n);
     c->whole_n_segments = hcp_segments_max(n, HCP_LAYOUT_STRIPED, MAX_STRIPES);
-    CARVE(c->whole_segments, c->whole_n_segments);
+    CARVE(v, c->whole_segments, c->whole_n_segments);
     c->whole_bytes = hcp_workspace_bytes(n);
     c->whole_workspace = carve(v, c->whole_bytes, 1);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
+#include "planner/carve.h"
 #include "planner/disagg.h"
 
 void hcp_disagg_question_init(hcp_disagg_question *question)
@@ -28,23 +29,6 @@ void hcp_disagg_advice_init(hcp_disagg_advice *advice, hcp_disagg_rank *ranks,
 
 /* ---- workspace ---- */
 
-/* Hands out pieces of the workspace; with base 0 it only counts. */
-struct carver {
-    uintptr_t base, at;
-};
-
-static void *carve(struct carver *c, size_t count, size_t size)
-{
-    void *piece;
-
-    c->at = (c->at + 63) & ~(uintptr_t)63;
-    piece = c->base ? (void *)c->at : NULL;
-    c->at += count * size;
-    return piece;
-}
-
-#define CARVE(field, count) ((field) = carve(&c, (count), sizeof *(field)))
-
 static size_t carve_all(struct disagg_work *w, const hcp_disagg *d, void *workspace)
 {
     struct carver c = {(uintptr_t)workspace, (uintptr_t)workspace};
@@ -53,24 +37,24 @@ static size_t carve_all(struct disagg_work *w, const hcp_disagg *d, void *worksp
 
     for (int phase = 0; phase < PHASES; phase++) {
         for (int set = 0; set < 2; set++) {
-            CARVE(w->time[phase][set], groups);
-            CARVE(w->order[phase][set], groups);
-            CARVE(tokens, groups * n);
+            CARVE(&c, w->time[phase][set], groups);
+            CARVE(&c, w->order[phase][set], groups);
+            CARVE(&c, tokens, groups * n);
             for (size_t g = 0; c.base && g < groups; g++)
                 w->time[phase][set][g].tokens = tokens + g * n;
         }
     }
-    CARVE(w->stay, groups);
-    CARVE(w->value, groups);
-    CARVE(w->give, n);
-    CARVE(w->take, n);
-    CARVE(w->given, n);
-    CARVE(w->sums, 2 * n);
-    CARVE(w->move, n);
-    CARVE(w->places, n);
-    CARVE(w->plan_ranks, n);
+    CARVE(&c, w->stay, groups);
+    CARVE(&c, w->value, groups);
+    CARVE(&c, w->give, n);
+    CARVE(&c, w->take, n);
+    CARVE(&c, w->given, n);
+    CARVE(&c, w->sums, 2 * n);
+    CARVE(&c, w->move, n);
+    CARVE(&c, w->places, n);
+    CARVE(&c, w->plan_ranks, n);
     w->segments_room = hcp_segments_max(n, HCP_LAYOUT_AUTO, MAX_STRIPES);
-    CARVE(w->plan_segments, w->segments_room);
+    CARVE(&c, w->plan_segments, w->segments_room);
     w->scratch_room = scratch_bytes(n);
     w->scratch = carve(&c, w->scratch_room, 1);
     return (size_t)(c.at - c.base);

@@ -97,15 +97,8 @@ static int ask_measured(struct session *s, struct documents *d, int64_t *at,
 
     snprintf(provider, sizeof provider, "%s", hcp_ring_provider(s->ring));
     for (int round = 0, again = 1; again && round < 8; round++) {
-        hcp_status status;
-
-        layer_measured_lines(s->layer, at, s->ranks);
-        hcp_ring_free(s->ring);
-        s->ring = NULL;
-        status = hcp_ring_create(s->models, &s->shape, s->ranks, n, provider, err->text,
-                                 sizeof err->text, &s->ring);
-        if (status)
-            return err->code = plan_exit_code(status);
+        if (session_rebind(s, at, provider, err))
+            return err->code;
         if (hcp_documents_workspace_bytes(s->ring, d->n) > d->workspace_bytes) {
             free(d->workspace); /* ranks have come to differ */
             d->workspace_bytes = hcp_documents_workspace_bytes(s->ring, d->n);

@@ -86,12 +86,6 @@ static void put_cuts(struct json_out *out, const hcp_documents_plan *plan)
     put(out, "]");
 }
 
-static void put_flag(struct json_out *out, const char *name, int flag)
-{
-    put_name(out, name);
-    put(out, flag ? "true" : "false");
-}
-
 static void put_plan(struct json_out *out, const hcp_documents_plan *plan)
 {
     int64_t tokens = 0;
@@ -121,8 +115,7 @@ static void put_plan(struct json_out *out, const hcp_documents_plan *plan)
     name_string(out, "uneven", hcp_uneven_name(plan->uneven), 8);
     name_int(out, "cut_documents", plan->n_cut);
     name_string(out, "source", hcp_source_name(plan->source), 16);
-    put_name(out, "fingerprint");
-    put_hash(out, plan->fingerprint);
+    name_hash(out, "fingerprint", plan->fingerprint);
     name_string(out, "provider", plan->provider, sizeof plan->provider);
     name_string(out, "dtype", plan->shape.dtype, sizeof plan->shape.dtype);
     name_int(out, "batch", plan->shape.batch);
@@ -130,18 +123,16 @@ static void put_plan(struct json_out *out, const hcp_documents_plan *plan)
     name_int(out, "kv_heads", plan->shape.kv_heads);
     name_int(out, "head_dim", plan->shape.head_dim);
     name_int(out, "tile", plan->tile);
-    put_flag(out, "whole", plan->whole);
+    name_flag(out, "whole", plan->whole);
     name_double(out, "cut_gain", plan->cut_gain);
     name_int(out, "critical_rank", plan->critical_rank);
-    put_flag(out, "exact", plan->exact);
-    put_flag(out, "given", plan->given);
+    name_flag(out, "exact", plan->exact);
+    name_flag(out, "given", plan->given);
     name_double(out, "link_alpha_us", plan->link_alpha_us);
-    put_name(out, "link_gbps"); /* null: infinitely fast */
-    put_double(out, plan->link_gbps > 0 ? plan->link_gbps : 1.0 / 0.0);
+    name_speed(out, "link_gbps", plan->link_gbps);
     name_int(out, "layers", plan->layers);
     name_int(out, "activation_bytes", plan->activation_bytes);
-    put_name(out, "models_hash");
-    put_hash(out, plan->models_hash);
+    name_hash(out, "models_hash", plan->models_hash);
     put(out, "}");
 }
 

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include "planner/carve.h"
 #include "planner/documents.h"
 
 enum { MANY = 256 }; /* documents: looking for cuts takes milliseconds */
@@ -54,29 +55,12 @@ static int32_t number_kinds(const hcp_ring *ring, int32_t *kind_of, int32_t *kin
     return n;
 }
 
-/* Hands out pieces of the workspace; with base 0 it only counts. */
-struct carver {
-    uintptr_t base, at;
-};
-
-static void *carve(struct carver *c, size_t count, size_t size)
-{
-    void *piece;
-
-    c->at = (c->at + 63) & ~(uintptr_t)63;
-    piece = c->base ? (void *)c->at : NULL;
-    c->at += count * size;
-    return piece;
-}
-
-#define CARVE(field, count) ((field) = carve(c, (count), sizeof *(field)))
-
 static void carve_packing(struct packing *s, struct carver *c, size_t n, size_t count)
 {
-    CARVE(s->rank, n);
-    CARVE(s->place, count);
-    CARVE(s->cut, n);
-    CARVE(s->at, n);
+    CARVE(c, s->rank, n);
+    CARVE(c, s->place, count);
+    CARVE(c, s->cut, n);
+    CARVE(c, s->at, n);
 }
 
 static void carve_all(struct docs *d, struct carver *c, size_t n, size_t count,
@@ -84,42 +68,42 @@ static void carve_all(struct docs *d, struct carver *c, size_t n, size_t count,
 {
     struct packing_load *l = &d->load;
 
-    CARVE(d->order, count);
-    CARVE(d->len, count);
-    CARVE(d->class_of, count);
-    CARVE(d->kind_of, n);
-    CARVE(d->kind_rank, n);
-    CARVE(d->whole_ms, kinds * count);
-    CARVE(d->work_ms, kinds * count);
-    CARVE(d->source, kinds * count);
-    CARVE(d->pack_ms, kinds);
-    CARVE(d->peak, kinds);
+    CARVE(c, d->order, count);
+    CARVE(c, d->len, count);
+    CARVE(c, d->class_of, count);
+    CARVE(c, d->kind_of, n);
+    CARVE(c, d->kind_rank, n);
+    CARVE(c, d->whole_ms, kinds * count);
+    CARVE(c, d->work_ms, kinds * count);
+    CARVE(c, d->source, kinds * count);
+    CARVE(c, d->pack_ms, kinds);
+    CARVE(c, d->peak, kinds);
     carve_packing(&d->best, c, n, count);
     carve_packing(&d->trial, c, n, count);
     carve_packing(&d->here, c, n, count);
     carve_packing(&d->found, c, n, count);
     carve_packing(&d->few, c, n, count);
-    CARVE(l->whole, n);
-    CARVE(l->own, n);
-    CARVE(l->calls, n * n);
-    CARVE(l->sends, n);
-    CARVE(l->tokens, n);
-    CARVE(l->received, n);
-    CARVE(l->area, n);
-    CARVE(l->in_len, n);
-    CARVE(l->out_len, n);
-    CARVE(l->hops, n);
-    CARVE(l->arrive, n);
-    CARVE(l->came, n);
-    CARVE(l->fin, n);
-    CARVE(l->busy, n);
-    CARVE(d->part_len, n);
-    CARVE(d->part_ms, n);
-    CARVE(d->next, count + 1);
-    CARVE(d->rank_value, n);
-    CARVE(d->rank_order, n);
-    CARVE(d->option, count);
-    CARVE(d->sort_value, count);
+    CARVE(c, l->whole, n);
+    CARVE(c, l->own, n);
+    CARVE(c, l->calls, n * n);
+    CARVE(c, l->sends, n);
+    CARVE(c, l->tokens, n);
+    CARVE(c, l->received, n);
+    CARVE(c, l->area, n);
+    CARVE(c, l->in_len, n);
+    CARVE(c, l->out_len, n);
+    CARVE(c, l->hops, n);
+    CARVE(c, l->arrive, n);
+    CARVE(c, l->came, n);
+    CARVE(c, l->fin, n);
+    CARVE(c, l->busy, n);
+    CARVE(c, d->part_len, n);
+    CARVE(c, d->part_ms, n);
+    CARVE(c, d->next, count + 1);
+    CARVE(c, d->rank_value, n);
+    CARVE(c, d->rank_order, n);
+    CARVE(c, d->option, count);
+    CARVE(c, d->sort_value, count);
 }
 
 static size_t bytes_for(const hcp_ring *ring, size_t count)

@@ -93,6 +93,25 @@ static inline void name_double(struct json_out *out, const char *name, double v)
     put_double(out, v);
 }
 
+static inline void name_flag(struct json_out *out, const char *name, int flag)
+{
+    put_name(out, name);
+    put(out, flag ? "true" : "false");
+}
+
+static inline void name_hash(struct json_out *out, const char *name, uint64_t v)
+{
+    put_name(out, name);
+    put_hash(out, v);
+}
+
+/* 0 is null: infinitely fast, or no limit. */
+static inline void name_speed(struct json_out *out, const char *name, double v)
+{
+    put_name(out, name);
+    put_double(out, v > 0 ? v : 1.0 / 0.0);
+}
+
 /* Of both ends. */
 static inline void name_interval(struct json_out *out, const char *name, double lo, double hi)
 {

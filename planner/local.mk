@@ -12,7 +12,7 @@ PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c 
 	planner/ring-late.c planner/joint.h planner/joint.c planner/joint-ring.c \
 	planner/joint-search.c planner/joint-memory.c planner/joint-answer.c \
 	planner/decode.h planner/decode.c planner/decode-solve.c planner/merge.c planner/moves.c \
-	planner/json-out.h planner/hash.h planner/documents.h planner/documents.c \
+	planner/json-out.h planner/hash.h planner/carve.h planner/documents.h planner/documents.c \
 	planner/documents-eval.c planner/documents-search.c planner/documents-fill.c \
 	planner/documents-exact.c planner/documents-report.c \
 	planner/documents-write.c planner/documents-read.c planner/rescale.c \

@@ -137,6 +137,10 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
                   struct session *s, struct hcp_err *err);
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
+/* The ring anew, of the kernel given, with measured linear work that is exact at at[n] tokens
+ * of its ranks. */
+int session_rebind(struct session *s, const int64_t *at, const char *provider,
+                   struct hcp_err *err);
 void session_close(struct session *s);
 /* What 'hcp-plan disaggregate' opens: models, and with --model or --hidden a layer's times,
  * into the session, ranks into a new array, the shape of prefill of this batch, --link of

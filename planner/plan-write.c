@@ -107,11 +107,6 @@ static void put_rank(struct json_out *out, const hcp_plan *plan, size_t r, int m
     put(out, "}");
 }
 
-static void put_speed(struct json_out *out, const char *name, double gbps)
-{
-    name_double(out, name, gbps > 0 ? gbps : 1.0 / 0.0); /* null: infinitely fast */
-}
-
 static void put_merge(struct json_out *out, const hcp_plan *plan)
 {
     put(out, ",\"merge\":{\"schedule\":");
@@ -149,8 +144,7 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     name_double(out, "drop_ms", plan->drop_ms);
     name_double(out, "gain_over_even", plan->gain_over_even);
     name_string(out, "source", hcp_source_name(plan->source), 16);
-    put_name(out, "fingerprint");
-    put_hash(out, plan->fingerprint);
+    name_hash(out, "fingerprint", plan->fingerprint);
     name_string(out, "decision", hcp_decision_name(plan->decision), 8);
     name_string(out, "provider", plan->provider, sizeof plan->provider);
     name_string(out, "dtype", plan->shape.dtype, sizeof plan->shape.dtype);
@@ -163,17 +157,13 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
         name_int(out, "stripes", plan->stripes);
     name_int(out, "dropped", (int64_t)dropped);
     name_int(out, "critical_rank", plan->critical_rank);
-    put_name(out, "exact");
-    put(out, plan->exact ? "true" : "false");
+    name_flag(out, "exact", plan->exact);
     name_int(out, "buffers", plan->buffers);
     name_int(out, "sub_blocks", plan->sub_blocks);
-    put_name(out, "barrier");
-    put(out, plan->barrier ? "true" : "false");
+    name_flag(out, "barrier", plan->barrier);
     name_double(out, "link_alpha_us", plan->link_alpha_us);
-    put_name(out, "link_gbps"); /* null: infinitely fast */
-    put_double(out, plan->link_gbps > 0 ? plan->link_gbps : 1.0 / 0.0);
-    put_name(out, "models_hash");
-    put_hash(out, plan->models_hash);
+    name_speed(out, "link_gbps", plan->link_gbps);
+    name_hash(out, "models_hash", plan->models_hash);
     if (plan->order) {
         name_string(out, "order", hcp_order_name(plan->order), 8);
         name_double(out, "given_order_ms", plan->given_order_ms);
@@ -198,8 +188,8 @@ static void put_plan(struct json_out *out, const hcp_plan *plan)
     if (plan->node_ranks > 0) {
         name_int(out, "node_ranks", plan->node_ranks);
         name_double(out, "node_alpha_us", plan->node_alpha_us);
-        put_speed(out, "node_gbps", plan->node_gbps);
-        put_speed(out, "node_shared_gbps", plan->node_shared_gbps);
+        name_speed(out, "node_gbps", plan->node_gbps);
+        name_speed(out, "node_shared_gbps", plan->node_shared_gbps);
         name_string(out, "rings", hcp_rings_name(plan->rings), 8);
         name_int(out, "inner_ranks", plan->inner_ranks);
     }

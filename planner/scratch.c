@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdint.h>
 #include <string.h>
+#include "planner/carve.h"
 #include "planner/plan.h"
 
 /* Classes the memo holds. Enough for any split of up to 128 ranks after a move of two;
@@ -15,31 +16,14 @@ static int32_t memo_classes(size_t n)
     return (int32_t)(c < MEMO_CLASSES ? c : MEMO_CLASSES);
 }
 
-/* Hands out pieces of the workspace; with base 0 it only counts. */
-struct carver {
-    uintptr_t base, at;
-};
-
-static void *carve(struct carver *c, size_t count, size_t size)
-{
-    void *piece;
-
-    c->at = (c->at + 63) & ~(uintptr_t)63; /* a line of the cache */
-    piece = c->base ? (void *)c->at : NULL;
-    c->at += count * size;
-    return piece;
-}
-
-#define CARVE(field, count) ((field) = carve(c, (count), sizeof *(field)))
-
 /* Of groups in which it is used. */
 static void carve_forward(struct scratch *s, struct carver *c, size_t n)
 {
     struct memory_forward where;
 
-    CARVE(s->forward, n > 0);
-    CARVE(where.from, n);
-    CARVE(where.took, n);
+    CARVE(c, s->forward, n > 0);
+    CARVE(c, where.from, n);
+    CARVE(c, where.took, n);
     if (c->base && n > 0) {
         s->forward->from = where.from;
         s->forward->took = where.took;
@@ -55,111 +39,111 @@ static void carve_all(struct scratch *s, struct carver *c, size_t n)
     memo->cap = (int32_t)k;
     for (memo->hash_size = 64; memo->hash_size < 2 * memo->cap;)
         memo->hash_size *= 2;
-    CARVE(memo->hash, (size_t)memo->hash_size);
-    CARVE(memo->id, k);
-    CARVE(memo->len, k);
-    CARVE(memo->own, k);
-    CARVE(memo->early, k * k);
-    CARVE(memo->late, k * k);
+    CARVE(c, memo->hash, (size_t)memo->hash_size);
+    CARVE(c, memo->id, k);
+    CARVE(c, memo->len, k);
+    CARVE(c, memo->own, k);
+    CARVE(c, memo->early, k * k);
+    CARVE(c, memo->late, k * k);
     memo->words = ((int32_t)k + 63) / 64;
-    CARVE(memo->keys, n >= TALLY_RANKS ? FEW_AXES * k : 0);
-    CARVE(memo->early_known, k * (size_t)memo->words);
-    CARVE(memo->late_known, k * (size_t)memo->words);
-    CARVE(s->few.of, n <= FEW_RANKS ? FEW_PLACES : 0);
-    CARVE(act->rank, n);
-    CARVE(act->len, n);
-    CARVE(act->cls, n);
-    CARVE(act->guess, n);
-    CARVE(act->present, k);
-    CARVE(act->first, k);
-    CARVE(act->last, k);
-    CARVE(act->before, k);
-    CARVE(act->total, k);
-    CARVE(act->at, k);
-    CARVE(act->asked, k);
-    CARVE(act->head_to, k);
-    CARVE(act->head_ms, k);
-    CARVE(act->seen, k);
-    CARVE(memo->held, n);
-    CARVE(act->ask, k);
-    CARVE(act->ask_len, k);
-    CARVE(act->ask_keys, k);
-    CARVE(act->ask_ms, k);
+    CARVE(c, memo->keys, n >= TALLY_RANKS ? FEW_AXES * k : 0);
+    CARVE(c, memo->early_known, k * (size_t)memo->words);
+    CARVE(c, memo->late_known, k * (size_t)memo->words);
+    CARVE(c, s->few.of, n <= FEW_RANKS ? FEW_PLACES : 0);
+    CARVE(c, act->rank, n);
+    CARVE(c, act->len, n);
+    CARVE(c, act->cls, n);
+    CARVE(c, act->guess, n);
+    CARVE(c, act->present, k);
+    CARVE(c, act->first, k);
+    CARVE(c, act->last, k);
+    CARVE(c, act->before, k);
+    CARVE(c, act->total, k);
+    CARVE(c, act->at, k);
+    CARVE(c, act->asked, k);
+    CARVE(c, act->head_to, k);
+    CARVE(c, act->head_ms, k);
+    CARVE(c, act->seen, k);
+    CARVE(c, memo->held, n);
+    CARVE(c, act->ask, k);
+    CARVE(c, act->ask_len, k);
+    CARVE(c, act->ask_keys, k);
+    CARVE(c, act->ask_ms, k);
     s->n_calls = n <= 16 ? 1024 : 4096;
-    CARVE(s->calls, (size_t)s->n_calls);
-    CARVE(s->ring.ready, ring_pitch((int32_t)n) * MAX_BUFFERS);
-    CARVE(s->ring.arrival, n * MAX_SUB_BLOCKS);
-    CARVE(s->ring.step_ms, n);
-    CARVE(s->ring.history, ring_pitch((int32_t)n) * (MAX_BUFFERS + 1));
-    CARVE(s->ring.tile, n > RING_TILE ? 2 * RING_ROWS * ring_pitch(RING_TILE) : 0);
-    CARVE(s->hops, n);
-    CARVE(s->run_end, n);
-    CARVE(s->send_ms, n);
-    CARVE(s->before, n);
-    CARVE(s->after, n);
-    CARVE(s->largest, n);
-    CARVE(s->box, n);
+    CARVE(c, s->calls, (size_t)s->n_calls);
+    CARVE(c, s->ring.ready, ring_pitch((int32_t)n) * MAX_BUFFERS);
+    CARVE(c, s->ring.arrival, n * MAX_SUB_BLOCKS);
+    CARVE(c, s->ring.step_ms, n);
+    CARVE(c, s->ring.history, ring_pitch((int32_t)n) * (MAX_BUFFERS + 1));
+    CARVE(c, s->ring.tile, n > RING_TILE ? 2 * RING_ROWS * ring_pitch(RING_TILE) : 0);
+    CARVE(c, s->hops, n);
+    CARVE(c, s->run_end, n);
+    CARVE(c, s->send_ms, n);
+    CARVE(c, s->before, n);
+    CARVE(c, s->after, n);
+    CARVE(c, s->largest, n);
+    CARVE(c, s->box, n);
     carve_forward(s, c, n <= FORWARD_RANKS ? n : 0);
-    CARVE(s->fin, n);
-    CARVE(s->busy, n);
-    CARVE(s->plan_fin, n);
-    CARVE(s->plan_busy, n);
-    CARVE(s->whole, n);
-    CARVE(s->peak, n);
-    CARVE(s->speed, n);
-    CARVE(s->weight, n);
-    CARVE(s->ideal, n);
-    CARVE(s->value, n);
-    CARVE(s->value2, n);
-    CARVE(s->probe, 4 * n);
-    CARVE(s->cap, n);
-    CARVE(s->areas, n);
-    CARVE(s->order, n);
-    CARVE(s->slow_order, n);
-    CARVE(s->allowed, n);
+    CARVE(c, s->fin, n);
+    CARVE(c, s->busy, n);
+    CARVE(c, s->plan_fin, n);
+    CARVE(c, s->plan_busy, n);
+    CARVE(c, s->whole, n);
+    CARVE(c, s->peak, n);
+    CARVE(c, s->speed, n);
+    CARVE(c, s->weight, n);
+    CARVE(c, s->ideal, n);
+    CARVE(c, s->value, n);
+    CARVE(c, s->value2, n);
+    CARVE(c, s->probe, 4 * n);
+    CARVE(c, s->cap, n);
+    CARVE(c, s->areas, n);
+    CARVE(c, s->order, n);
+    CARVE(c, s->slow_order, n);
+    CARVE(c, s->allowed, n);
     for (size_t i = 0; i < sizeof s->tokens / sizeof *s->tokens; i++)
-        CARVE(s->tokens[i], n);
-    CARVE(s->into, n);
-    CARVE(s->starts, n);
-    CARVE(s->link_alpha, n);
-    CARVE(s->link_token, n);
-    CARVE(s->sent, n);
-    CARVE(s->ring.step_send, n);
-    CARVE(s->ring.outer, RINGS_ROWS * n);
-    CARVE(s->ring.turned, 2 * n);
-    CARVE(s->sharers, 4 * n);
-    CARVE(s->bound, n);
-    CARVE(s->place, n);
-    CARVE(s->place_best, n);
-    CARVE(s->place_kept, n);
-    CARVE(s->place_here, n);
-    CARVE(s->place_trial, n);
-    CARVE(s->kind_of, n);
-    CARVE(s->ring.came, n);
-    CARVE(s->ring.buffer, n);
-    CARVE(s->joint.q_runs, joint_runs_room(n));
-    CARVE(s->joint.kv_runs, joint_runs_room(n));
-    CARVE(s->joint.q_first, n);
-    CARVE(s->joint.q_counts, n);
-    CARVE(s->joint.kv_first, n);
-    CARVE(s->joint.kv_counts, n);
-    CARVE(s->joint.room, n);
-    CARVE(s->joint.q_kept, n);
-    CARVE(s->joint.kv_kept, n);
-    CARVE(s->joint.q_free, n);
-    CARVE(s->joint.kv_tied, n);
+        CARVE(c, s->tokens[i], n);
+    CARVE(c, s->into, n);
+    CARVE(c, s->starts, n);
+    CARVE(c, s->link_alpha, n);
+    CARVE(c, s->link_token, n);
+    CARVE(c, s->sent, n);
+    CARVE(c, s->ring.step_send, n);
+    CARVE(c, s->ring.outer, RINGS_ROWS * n);
+    CARVE(c, s->ring.turned, 2 * n);
+    CARVE(c, s->sharers, 4 * n);
+    CARVE(c, s->bound, n);
+    CARVE(c, s->place, n);
+    CARVE(c, s->place_best, n);
+    CARVE(c, s->place_kept, n);
+    CARVE(c, s->place_here, n);
+    CARVE(c, s->place_trial, n);
+    CARVE(c, s->kind_of, n);
+    CARVE(c, s->ring.came, n);
+    CARVE(c, s->ring.buffer, n);
+    CARVE(c, s->joint.q_runs, joint_runs_room(n));
+    CARVE(c, s->joint.kv_runs, joint_runs_room(n));
+    CARVE(c, s->joint.q_first, n);
+    CARVE(c, s->joint.q_counts, n);
+    CARVE(c, s->joint.kv_first, n);
+    CARVE(c, s->joint.kv_counts, n);
+    CARVE(c, s->joint.room, n);
+    CARVE(c, s->joint.q_kept, n);
+    CARVE(c, s->joint.kv_kept, n);
+    CARVE(c, s->joint.q_free, n);
+    CARVE(c, s->joint.kv_tied, n);
     late = n < LATE_RANKS ? n : LATE_RANKS;
-    CARVE(s->late.turn, late * late);
-    CARVE(s->late.step, late * late);
-    CARVE(s->late.count, late);
-    CARVE(s->late.next, late);
-    CARVE(s->late.ready, late * late);
-    CARVE(s->late.fin, late * late);
-    CARVE(s->slots, n);
-    CARVE(s->slots_best, n);
-    CARVE(s->slots_here, n);
-    CARVE(s->slots_trial, n);
-    CARVE(s->slots_plan, n);
+    CARVE(c, s->late.turn, late * late);
+    CARVE(c, s->late.step, late * late);
+    CARVE(c, s->late.count, late);
+    CARVE(c, s->late.next, late);
+    CARVE(c, s->late.ready, late * late);
+    CARVE(c, s->late.fin, late * late);
+    CARVE(c, s->slots, n);
+    CARVE(c, s->slots_best, n);
+    CARVE(c, s->slots_here, n);
+    CARVE(c, s->slots_trial, n);
+    CARVE(c, s->slots_plan, n);
 }
 
 /* Bytes for n ranks, whatever the alignment of the caller's memory. */

@@ -527,6 +527,19 @@ static int own_order(const hcp_plan *plan)
     return plan->order || plan->has_links;
 }
 
+int session_rebind(struct session *s, const int64_t *at, const char *provider,
+                   struct hcp_err *err)
+{
+    size_t n = hcp_ring_size(s->ring);
+
+    layer_measured_lines(s->layer, at, s->ranks);
+    hcp_ring_free(s->ring);
+    s->ring = NULL;
+    return err->code =
+               plan_exit_code(hcp_ring_create(s->models, &s->shape, s->ranks, n, provider,
+                                              err->text, sizeof err->text, &s->ring));
+}
+
 /* As ask(), with linear work that is exact at the tokens of the plan: again until they
  * stand still, a few times at most. at: where the lines are exact, [n]. */
 static int ask_measured(const struct plan_args *args, struct session *s, size_t n,
@@ -539,13 +552,9 @@ static int ask_measured(const struct plan_args *args, struct session *s, size_t 
     for (size_t r = 0; r < n; r++)
         at[r] = s->tokens ? s->tokens[r] : args->question.seq_len / (int64_t)n;
     for (int round = 0, again = 1; again && round < 8; round++) {
-        layer_measured_lines(s->layer, at, s->ranks);
-        hcp_ring_free(s->ring);
-        s->ring = NULL;
-        status = hcp_ring_create(s->models, &s->shape, s->ranks, n, provider, err->text,
-                                 sizeof err->text, &s->ring);
-        if (!status)
-            status = ask(args, s, err);
+        if (session_rebind(s, at, provider, err))
+            return err->code;
+        status = ask(args, s, err);
         if (status)
             return err->code = plan_exit_code(status);
         again = 0;
