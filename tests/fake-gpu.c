@@ -38,6 +38,8 @@ struct stream {
     struct queue *queue; /* NULL: its jobs do not pass through one */
     unsigned long queued, worked;
     int quit;
+    int late; /* it is at a transfer that FAKE_GPU_NO_WAIT makes late */
+    struct stream *next;
 };
 
 /* What a GPU reads streams' work from. Work that is in front and cannot start, because
@@ -60,6 +62,8 @@ void fake_gpu_fault(enum fake_gpu_fault which)
 /* One lock and one condition for all that happens here. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct stream *streams;
+static unsigned long host_waits; /* how often the host asked whether work is over */
 
 /* Both under lock. */
 static void append(struct list *l, struct job *j)
@@ -150,19 +154,78 @@ static void call(fake_stream *base, void (*fn)(void *arg), void *arg)
     pthread_mutex_unlock(&lock);
 }
 
+struct late {
+    void (*fn)(void *arg);
+    void *arg;
+    struct stream *stream;
+    unsigned long host_waits;
+};
+
+/* Whether there is nothing to do but such transfers, which may wait for each other's other
+ * ends. Under lock. */
+static int all_else_done(void)
+{
+    for (const struct stream *s = streams; s; s = s->next)
+        if (!s->late && s->worked != s->queued)
+            return 0;
+    return 1;
+}
+
+/* What a ring computes without waiting is computed by then. */
+static void do_late(void *arg)
+{
+    struct late *l = arg;
+    pthread_mutex_lock(&lock);
+    l->stream->late = 1;
+    pthread_cond_broadcast(&changed);
+    while (host_waits == l->host_waits || !all_else_done())
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    l->fn(l->arg);
+    pthread_mutex_lock(&lock);
+    l->stream->late = 0;
+    pthread_mutex_unlock(&lock);
+    free(l);
+}
+
+static void transfer(fake_stream *base, void (*fn)(void *arg), void *arg)
+{
+    struct late *l;
+    if (fault != FAKE_GPU_NO_WAIT) {
+        call(base, fn, arg);
+        return;
+    }
+    if (!(l = malloc(sizeof *l)))
+        abort();
+    pthread_mutex_lock(&lock);
+    *l = (struct late){fn, arg, (struct stream *)base, host_waits};
+    pthread_mutex_unlock(&lock);
+    call(base, do_late, l);
+}
+
+/* Under lock. */
+static void host_waits_now(void)
+{
+    host_waits++;
+    pthread_cond_broadcast(&changed);
+}
+
 static int stream_create(void **out)
 {
     struct stream *s = calloc(1, sizeof *s);
     if (!s)
         return HCP_RC_NO_MEMORY;
     s->base.call = call;
-    pthread_mutex_lock(&lock);
-    s->queue = next_queue();
-    pthread_mutex_unlock(&lock);
+    s->base.transfer = transfer;
     if (pthread_create(&s->thread, NULL, work, s)) {
         free(s);
         return HCP_RC_DEVICE;
     }
+    pthread_mutex_lock(&lock);
+    s->queue = next_queue();
+    s->next = streams;
+    streams = s;
+    pthread_mutex_unlock(&lock);
     *out = s;
     return HCP_RC_OK;
 }
@@ -178,6 +241,13 @@ static void stream_destroy(void *stream)
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     pthread_join(s->thread, NULL);
+    pthread_mutex_lock(&lock);
+    for (struct stream **at = &streams; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
     free(s);
 }
 
@@ -196,6 +266,7 @@ static int sync_stream(void *stream)
 {
     struct stream *s = stream_of(stream);
     pthread_mutex_lock(&lock);
+    host_waits_now();
     for (unsigned long n = s->queued; s->worked < n;)
         pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
@@ -350,6 +421,7 @@ static int event_done(void *event, int *done)
 {
     struct event *e = event;
     pthread_mutex_lock(&lock);
+    host_waits_now();
     *done = e->completed == e->recorded;
     pthread_mutex_unlock(&lock);
     return HCP_RC_OK;

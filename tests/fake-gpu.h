@@ -12,6 +12,8 @@ typedef struct fake_stream fake_stream;
 struct fake_stream {
     /* Queues fn(arg), which frees arg. */
     void (*call)(fake_stream *stream, void (*fn)(void *arg), void *arg);
+    /* The same for a transfer, which FAKE_GPU_NO_WAIT makes late. */
+    void (*transfer)(fake_stream *stream, void (*fn)(void *arg), void *arg);
 };
 
 /* A runtime of kind CUDA. Its memory is the host's, NaN until written; $FAKE_GPU_SHARED:
@@ -27,8 +29,9 @@ const hcp_provider *fake_gpu_provider(void);
 void fake_gpu_slow(int us);
 
 
-/* What goes wrong from now on (fake-gpu.c): streams do not wait for events; events are
- * never reached. */
+/* What goes wrong from now on (fake-gpu.c): streams do not wait for events, and transfers
+ * are as late as they can be: they begin when the host waits, and nothing else is left to
+ * do on any stream; events are never reached. */
 enum fake_gpu_fault { FAKE_GPU_GOOD, FAKE_GPU_NO_WAIT, FAKE_GPU_STUCK };
 void fake_gpu_fault(enum fake_gpu_fault which);
 

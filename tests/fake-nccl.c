@@ -186,7 +186,7 @@ static ncclResult_t queue(void *data, size_t bytes, int sends, int peer,
         t->next = grouped;
         grouped = t;
     } else
-        s->call(s, move, t);
+        s->transfer(s, move, t);
     return ncclSuccess;
 }
 
@@ -214,7 +214,7 @@ EXPORT ncclResult_t ncclGroupEnd(void)
         first = t;
     }
     if (first)
-        first->stream->call(first->stream, move, first);
+        first->stream->transfer(first->stream, move, first);
     return ncclSuccess;
 }
 
