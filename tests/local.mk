@@ -36,3 +36,8 @@ AM_TESTS_ENVIRONMENT = \
 	HCP_MODELS='$(abs_top_srcdir)/db/models.txt'; export HCP_MODELS; \
 	HCP_SPECS='$(abs_top_srcdir)/db/specs.txt'; export HCP_SPECS; \
 	PATH='$(abs_top_builddir)/profiler:$(abs_top_builddir)/planner:$(abs_top_builddir)/executor:'"$$PATH"; export PATH;
+
+# For .ci/run, which runs a part of them in some builds.
+.PHONY: list-tests
+list-tests:
+	@echo $(TESTS)
