@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fake-gpu.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -456,12 +457,15 @@ static void *map_shared(const char *name, size_t size, int opened)
     void *at = MAP_FAILED;
     if (s && fd >= 0 && (opened || ftruncate(fd, (off_t)size) == 0))
         at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (fd >= 0)
-        close(fd);
     if (at == MAP_FAILED) {
+        int why = errno;
+        if (fd >= 0)
+            close(fd);
         free(s);
+        errno = why;
         return NULL;
     }
+    close(fd);
     snprintf(s->name, sizeof s->name, "%s", name);
     s->size = size;
     s->at = at;
@@ -525,10 +529,16 @@ static int allocate(void **out, int64_t bytes)
     static int n;
     size_t size = ((size_t)bytes + 63) / 64 * 64; /* kernels want it aligned */
     char name[48];
+    void *p = NULL;
     size = size ? size : 64;
-    snprintf(name, sizeof name, "/fake-gpu-%d-%d", (int)getpid(), n++);
-    void *p =
-        getenv("FAKE_GPU_SHARED") ? map_shared(name, size, 0) : aligned_alloc(64, size);
+    if (!getenv("FAKE_GPU_SHARED"))
+        p = aligned_alloc(64, size);
+    else
+        do { /* names may be left of a process that was killed */
+            errno = 0;
+            snprintf(name, sizeof name, "/fake-gpu-%d-%d", (int)getpid(), n++);
+            p = map_shared(name, size, 0);
+        } while (!p && errno == EEXIST);
     if (!p)
         return HCP_RC_NO_MEMORY;
     memset(p, 0xff, size);

@@ -46,10 +46,11 @@ void fake_gpu_slow(int us)
     slow_us = us;
 }
 
+/* Ten times as patient as it is told to be: ranks may have to wait for a processor. */
 static void hold(const struct kernel *k)
 {
     unsigned long long waited_ns = 0;
-    for (; *k->a.hold.go < k->a.hold.ticket; waited_ns += 100000) {
+    for (; *k->a.hold.go < k->a.hold.ticket; waited_ns += 10000) {
         if (waited_ns > k->a.hold.limit_ns) {
             *k->a.hold.late += 1;
             return;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A libnccl.so.2 for streams of fake-gpu: a Unix socket from each rank of a communicator to
- * each other. As in NCCL, making one blocks until both ends do, and a send is over only when it has
+ * each other, by names that are no files: nothing is left of a process that is killed. As in NCCL, making one blocks until both ends do, and a send is over only when it has
  * been received; both last for ever without the other end, unless aborted.
  */
 #include <errno.h>
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,7 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     static int n;
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "/tmp/fake-nccl-%d-%d", (int)getpid(),
-             n++);
+    snprintf(id->internal, sizeof id->internal, "fake-nccl-%d-%d", (int)getpid(), n++);
     return ncclSuccess;
 }
 
@@ -57,18 +57,20 @@ static int connect_pair(struct ncclComm *c, const ncclUniqueId *id, int from, in
     int s = socket(AF_UNIX, SOCK_STREAM, 0);
     if (s < 0)
         return -1;
-    snprintf(at.sun_path, sizeof at.sun_path, "%.80s-%d-%d", id->internal, from, to);
+    snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "%.80s-%d-%d", id->internal, from,
+             to);
+    socklen_t size =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(at.sun_path + 1));
     if (c->rank == to) {
-        while (connect(s, (struct sockaddr *)&at, sizeof at))
+        while (connect(s, (struct sockaddr *)&at, size))
             usleep(1000);
         c->fds[0][from] = s;
         return 0;
     }
-    if (bind(s, (struct sockaddr *)&at, sizeof at) || listen(s, 1))
+    if (bind(s, (struct sockaddr *)&at, size) || listen(s, 1))
         return -1;
     c->fds[1][to] = accept(s, NULL, NULL);
     close(s);
-    unlink(at.sun_path);
     return c->fds[1][to] < 0 ? -1 : 0;
 }
 

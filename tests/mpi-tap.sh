@@ -25,7 +25,7 @@ start() { # RANKS CASE...: its output in $out, its end in $status
     ranks=$1
     shift
     # shellcheck disable=SC2086 # options are words
-    timeout -k 5 60 mpirun $oversubscribe -np "$ranks" "$program" "$@" >"$out" 2>&1 </dev/null
+    timeout -k 5 600 mpirun $oversubscribe -np "$ranks" "$program" "$@" >"$out" 2>&1 </dev/null
     status=$?
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The example plug-in with a fault that $HCP_FAULTY names, for the tests of the profiler
- * and the ring: "wrong" computes something else, "fail:Q" reports an error and "crash:Q"
- * dies at the first run with Q queries, "nth:N" reports an error at the N-th run of the
+ * and the ring: "wrong" computes something else, "fail:Q" reports an error, "crash:Q" dies
+ * and "stop:Q" is stopped at the first run with Q queries, "nth:N" reports an error at the N-th run of the
  * process, "lse:QxKV" makes L of Q queries on KV keys larger.
  * The first run of a process leaves its id in $HCP_FAULTY_MARK/pid-RANK.
  */
@@ -41,6 +41,8 @@ static int faulty_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stre
     mark();
     if (hit && fault[0] == 'c')
         raise(SIGKILL);
+    if (hit && fault[0] == 's')
+        raise(SIGSTOP);
     runs++;
     if ((hit && fault[0] == 'f') ||
         (q && fault[0] == 'n' && strtoll(q + 1, NULL, 10) == runs))

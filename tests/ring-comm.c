@@ -138,9 +138,10 @@ static void hang(void *ctx)
         pause();
 }
 
-/* watch DIR TIMEOUT [hang|fail RANK|end]: a ring in which everybody waits for the rank
- * before; the script does something to one of them. fail: that rank ends with an error
- * of its own. end: nobody waits, the run ends well, the ranks one after another. */
+/* watch DIR TIMEOUT [hang|fail RANK|stop RANK|end]: a ring in which everybody waits for the
+ * rank before; the script does something to one of them. fail: that rank ends with an error
+ * of its own. stop: it does not go on. end: nobody waits, the run ends well, the ranks one
+ * after another. */
 static int watch(int argc, char **argv)
 {
     struct hcp_err err = {0};
@@ -148,6 +149,7 @@ static int watch(int argc, char **argv)
     char what[100];
     int before = (comm.rank + comm.size - 1) % comm.size;
     const char *how = argc > 2 ? argv[2] : "";
+    int mine = argc > 3 && atoi(argv[3]) == comm.rank;
     if (argc < 2)
         return HCP_USAGE;
     int rc = ring_watch_start(&comm, atof(argv[1]), &w, &err);
@@ -169,10 +171,13 @@ static int watch(int argc, char **argv)
         _exit(0);
     }
     snprintf(what, sizeof what, "waiting for the KV of rank %d (step 1)", before);
-    ring_watch_waiting(w, what, before);
+    if (!mine || strcmp(how, "stop") != 0)
+        ring_watch_waiting(w, what, before);
+    MPI_Barrier(comm.world); /* all wait by now */
     write_pid(argv[0]);
-    if (argc > 3 && atoi(argv[3]) == comm.rank) {
-        pause_s(0.3);
+    if (mine && strcmp(how, "stop") == 0)
+        raise(SIGSTOP);
+    if (mine) {
         hcp_fail(&err, HCP_FAILED, "the kernel failed");
         ring_watch_fail(w, &err);
     }

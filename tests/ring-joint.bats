@@ -96,7 +96,7 @@ joint() {
     [ "$status" -eq 0 ]
     [[ "$output" =~ [0-9]+/[0-9]+/[0-9]+' KV '[0-9]+/[0-9]+/[0-9]+ ]]
     kv=$(grep -o '"kv_tokens":[0-9]*' joint.json | cut -d: -f2 | paste -sd,)
-    run --separate-stderr timeout 100 mpirun -np 3 hcp-ring search --plan joint.json --warm-up 0 --repeat 1 \
+    run --separate-stderr timeout 600 mpirun -np 3 hcp-ring search --plan joint.json --warm-up 0 --repeat 1 \
         --max-time 0.01 --json
     echo "$output $stderr"
     [ "$status" -eq 0 ]

@@ -51,11 +51,43 @@ plan() {
         --seq-len $((${tokens//,/+})) --extrapolate --json "$@" >"$file"
 }
 
-# ring N OPTION...: hcp-ring on N ranks, 2 minutes at most, quick unless told otherwise.
+# ring N OPTION...: hcp-ring on N ranks, quick unless told otherwise. No number of passes and
+# no wait is cut short on a busy machine.
 ring() {
     local n=$1
     shift
-    timeout -k 5 120 mpirun -np "$n" hcp-ring --warm-up 0 --repeat 1 "$@"
+    timeout -k 5 600 mpirun -np "$n" hcp-ring --warm-up 0 --repeat 1 --max-time 500 --timeout 300 "$@"
+}
+
+# Ranks whose words go to the files out and err, as a launcher that ends a run may lose them:
+#     mpirun -np N ./apart hcp-ring ...
+# and, after apart alone, their exit codes to code-RANK: the launcher then ends none of them
+# when one has ended.
+apart() {
+    local then=exec
+    unset OMPI_MCA_orte_enable_recovery
+    rm -rf marks out err code-*
+    mkdir marks
+    touch out err
+    export HCP_FAULTY_MARK=$PWD/marks
+    if [ "${1:-}" = alone ]; then
+        export OMPI_MCA_orte_enable_recovery=1
+        then=
+    fi
+    # shellcheck disable=SC2016 # it is the script's
+    printf '#!/bin/sh\ncd "%s"\n%s "$@" >>out 2>>err\necho $? >"code-$OMPI_COMM_WORLD_RANK"\n' \
+        "$PWD" "$then" >apart
+    chmod +x apart
+}
+
+# until_computing N: N ranks have computed, with the plug-in that leaves marks.
+until_computing() {
+    for _ in $(seq 2400); do
+        [ "$(find marks -name 'pid-*' | wc -l)" -lt "$1" ] || return 0
+        sleep 0.05
+    done
+    cat out err
+    return 1
 }
 
 # Results in $output of --json, one a line.
@@ -63,10 +95,10 @@ results() {
     sed 's/{"schema":/\n&/g' <<<"$output" | grep '^{"schema":'
 }
 
-# Processes of this test that still run, after at most 10 s.
+# Processes of this test that still run, after at most a minute.
 nothing_left() {
     local left=
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         left=$(pgrep -f -a -- "$BATS_TEST_TMPDIR/" | grep -v " <defunct>" || true)
         [ -n "$left" ] || [ -n "$(find tmp -mindepth 1 -name 'hcp-*' 2>/dev/null)" ] || return 0
         sleep 0.1

@@ -45,7 +45,8 @@ run 4 documents 42 6
 run 3 unordered 1
 
 start 2 stuck 1
-grep -q 'rank [01]: .*giving up (--timeout)' "$out" && [ $status -eq 1 ]
+grep -q '^ok 1 - right before' "$out" && grep -q 'rank [01]: .*giving up (--timeout)' "$out" &&
+    [ $status -eq 1 ]
 point $? "a device that never gets on is given up by name, with status 1"
 
 echo "1..$n"

@@ -35,8 +35,8 @@ tokens() {
 rebalanced() {
     local n=$1 slow=$2 line first=0 sum t
     shift 2
-    run --separate-stderr timeout -k 5 120 mpirun -np "$n" hcp-ring --warm-up 0 --db m.db --plan plan.json \
-        --rebalance --extrapolate --repeat 24 --max-time 60 --slow "$slow" --verify=64 --json "$@"
+    run --separate-stderr timeout -k 5 600 mpirun -np "$n" hcp-ring --warm-up 0 --db m.db --plan plan.json \
+        --rebalance --extrapolate --repeat 24 --max-time 500 --slow "$slow" --verify=64 --json "$@"
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     [ "$(wc -l <<<"$output")" -eq 1 ]

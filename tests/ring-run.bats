@@ -211,7 +211,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 }
 
 @test "search: finds a split as fast as any given, and says how they compare" {
-    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 \
+    run --separate-stderr timeout -k 5 600 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 \
         "${question[@]}" --strategy even,best --json
     echo "$stderr"
     [ "$status" -eq 0 ]
@@ -247,7 +247,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     [[ "$stderr" == *"--sub-blocks 4 the plan does not keep within its caps: rank 1 needs 524288 bytes"* ]]
     run --separate-stderr ring 2 --plan capped.json --buffers 1 --barrier
     [ "$status" -eq 0 ]
-    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 \
+    run --separate-stderr timeout -k 5 600 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 \
         --json --plan capped.json
     [ "$status" -eq 0 ]
     [ "$(results | grep -c tokens)" -gt 2 ]
@@ -300,7 +300,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     [ "$status" -eq 2 ]
     run ring 2 --plan layer.json --model llama-3-8b --ffn 5
     [ "$status" -eq 2 ]
-    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 \
+    run --separate-stderr timeout -k 5 600 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 \
         --json --plan layer.json "${layer[@]}" --db m.db
     [ "$status" -eq 0 ]
     [ "$(results | grep -c '"predicted_linear_ms"')" -gt 2 ]
@@ -308,7 +308,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 
 @test "search of a plan file without models, in text" {
     plan m.db plan.json "2*$cpu" causal contiguous 400,112 "${shape[@]}"
-    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 --plan plan.json --verify
+    run --separate-stderr timeout -k 5 600 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 3 --plan plan.json --verify
     echo "$stderr"
     [ "$status" -eq 0 ]
     [[ "${lines[0]}" == STRATEGY*NOTE ]]
@@ -319,7 +319,7 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
 @test "search: plans of equal tokens that are run differently are not one measurement" {
     plan m.db whole.json "2*$cpu" full contiguous 32,32 "${shape[@]}"
     plan m.db pieces.json "2*$cpu" full contiguous 32,32 --sub-blocks 2 --tile 16 "${shape[@]}"
-    run --separate-stderr timeout -k 5 120 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 --json \
+    run --separate-stderr timeout -k 5 600 mpirun -np 2 hcp-ring search --warm-up 0 --repeat 1 --json \
         --plan whole.json --plan pieces.json
     echo "$stderr"
     [ "$status" -eq 0 ]
@@ -338,13 +338,13 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     long_test
     plan m.db plan.json "2*$cpu" causal zigzag 100,200 "${shape[@]}"
     unset "${!OMPI_@}"
-    run --separate-stderr timeout 60 hcp-ring --local 2 --plan plan.json --json --warm-up 0 --repeat 1
+    run --separate-stderr timeout 600 hcp-ring --local 2 --plan plan.json --json --warm-up 0 --repeat 1
     echo "$stderr"
     [ "$status" -eq 0 ]
     [[ "$output" == '{"schema":1,'* ]]
     [[ "$stderr" == "hcp-ring: --local 2: mpirun -np 2"* ]]
     [ "$(id -u)" -ne 0 ] || [[ "$stderr" == *"--allow-run-as-root (user id 0)"* ]]
-    run --separate-stderr timeout 60 hcp-ring search --local=2 --plan plan.json --warm-up 0 --repeat 1
+    run --separate-stderr timeout 600 hcp-ring search --local=2 --plan plan.json --warm-up 0 --repeat 1
     [ "$status" -eq 0 ]
     [[ "$output" == *"best found of "* ]]
     nothing_left
@@ -355,14 +355,14 @@ holds() { # holds EXPRESSION NAME=VALUE...: arithmetic of awk
     big=(--dtype fp32 --batch 1 --heads 8 --kv-heads 4 --head-dim 64) # a pass takes a while
     add_models big.db fp32 1 8 4 64 none 2K
     plan big.db plan.json "2*$cpu" full contiguous 0,2048 "${big[@]}"
-    run --separate-stderr timeout 60 hcp-ring --local 2 --plan plan.json --repeat 2 --timeout 3
+    run --separate-stderr timeout 600 hcp-ring --local 2 --plan plan.json --repeat 2 --timeout 30
     echo "$stderr"
     [ "$status" -eq 0 ]
 }
 
 @test "search of a plan file with a database that is not there yet: made for the results" {
     plan m.db plan.json "2*$cpu" full contiguous 100,156 "${shape[@]}"
-    run --separate-stderr timeout -k 5 120 hcp-ring search --local 2 --plan plan.json --db new.db --repeat 1 --warm-up 0
+    run --separate-stderr timeout -k 5 600 hcp-ring search --local 2 --plan plan.json --db new.db --repeat 1 --warm-up 0
     echo "$stderr"
     [ "$status" -eq 0 ]
     [ "$(hcp-profile show --db new.db --rings --json | grep -o '"makespan_ms"' | wc -l)" -ge 1 ]

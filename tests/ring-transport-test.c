@@ -3,7 +3,7 @@
  * The transports without a GPU; ring-transport.sh runs this under mpirun. "cpu": mpi
  * between CPU ranks. On the streams of fake-gpu: "staged", mpi with copies to and from
  * the host, "nccl" with fake-nccl, and "copy".
- * Usage: ring-transport-test cpu|staged|nccl|copy CASE [PASSES]
+ * Usage: ring-transport-test cpu|staged|nccl|copy CASE..., one of them: passes N
  */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -78,7 +78,7 @@ static void precede(const struct transport_world *w)
     void *before = NULL, *stream = NULL, *start = NULL, *computed = NULL;
     char why[1200] = "";
     struct hcp_err err = {0};
-    hcp_transport *t = open_transport(w, 30, why, sizeof why);
+    hcp_transport *t = open_transport(w, PATIENCE_S, why, sizeof why);
     int good = t && r->stream_create(&before) == HCP_RC_OK &&
                r->stream_create(&stream) == HCP_RC_OK &&
                r->event_create(&start) == HCP_RC_OK &&
@@ -112,7 +112,9 @@ static void precede(const struct transport_world *w)
     r->stream_destroy(stream);
 }
 
-int main(int argc, char **argv)
+/* 0: there is no such case. */
+static int run_case(const struct transport_world *w, const char *what, char **more,
+                    int *taken)
 {
     static const struct {
         const char *name;
@@ -129,9 +131,31 @@ int main(int argc, char **argv)
         {"shared", shared},
         {"precede", precede},
     };
+    if (strcmp(what, "passes") == 0) {
+        int n = *more ? atoi(*more) : 10;
+
+        *taken += *more != NULL;
+        if (strcmp(w->name, "copy") == 0)
+            transport_cases_copies(w, n);
+        else
+            transport_cases_passes(w, n);
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (strcmp(what, cases[i].name) == 0) {
+            cases[i].run(w);
+            return 1;
+        }
+    if (w->rank == 0)
+        fprintf(stderr, "ring-transport-test: no case '%s'\n", what);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
     struct transport_world w = {.comm = MPI_COMM_WORLD};
-    const char *where = argc > 1 ? argv[1] : "", *what = argc > 2 ? argv[2] : "";
-    int level, found = strcmp(what, "passes") == 0;
+    const char *where = argc > 1 ? argv[1] : "";
+    int level, found = argc > 2;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(w.comm, &w.rank);
     MPI_Comm_size(w.comm, &w.size);
@@ -140,17 +164,8 @@ int main(int argc, char **argv)
                                           : "mpi";
     w.runtime = strcmp(where, "cpu") == 0 ? hcp_runtime_cpu() : fake_gpu_runtime();
     w.ordinal = strcmp(where, "cpu") == 0 ? 0 : w.rank;
-    if (found && strcmp(where, "copy") == 0)
-        transport_cases_copies(&w, argc > 3 ? atoi(argv[3]) : 10);
-    else if (found)
-        transport_cases_passes(&w, argc > 3 ? atoi(argv[3]) : 10);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (strcmp(what, cases[i].name) == 0) {
-            cases[i].run(&w);
-            found = 1;
-        }
-    if (!found && w.rank == 0)
-        fprintf(stderr, "ring-transport-test: no case '%s'\n", what);
+    for (int i = 2; i < argc; i++)
+        found &= run_case(&w, argv[i], &argv[i + 1], &i);
     int status = transport_cases_done(&w);
     MPI_Finalize();
     return status || !found;

@@ -296,12 +296,12 @@ static int run_pass(const struct transport_world *w, hcp_transport *t,
     struct pass pass;
     struct hcp_err err = {0};
     make_pass(w, plan, m, &pass);
+    double began = now_s();
     if (!put_own(w, plan, m, stream) ||
         w->runtime->event_record(start, stream) != HCP_RC_OK) {
         snprintf(why, size, "own block: %s", w->runtime->last_error());
         return 0;
     }
-    double began = now_s();
     if (hcp_transport_begin(t, pass.transfers, w->size, start, &err) != HCP_OK) {
         snprintf(why, size, "begin: %s", err.text);
         return 0;
@@ -330,7 +330,7 @@ void transport_cases_passes(const struct transport_world *w, int n_passes)
     char why[1200] = "";
     struct memory m;
     void *start = NULL, *stream = NULL;
-    hcp_transport *t = open_transport(w, 30, why, sizeof why);
+    hcp_transport *t = open_transport(w, PATIENCE_S, why, sizeof why);
     if (!all_ok(w, t != NULL, why, "%s: %d ranks open", w->name, w->size))
         return;
     if (w->rank == 0)

@@ -128,7 +128,7 @@ void transport_cases_copies(const struct transport_world *w, int n_passes)
     char why[1200] = "";
     unsigned state = 7;
     int good = 1;
-    c.t = open_transport(w, 20, why, sizeof why);
+    c.t = open_transport(w, PATIENCE_S, why, sizeof why);
     if (!all_ok(w, c.t != NULL, why, "copy: two ranks open: %s", why))
         return;
     if (w->rank == 0)

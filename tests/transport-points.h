@@ -6,6 +6,9 @@
 #define TRANSPORT_POINTS_H
 #include "tests/transport-cases.h"
 
+/* Time-outs of what is not to end by one, however busy the machine is. */
+#define PATIENCE_S 120.0
+
 /* A test point that holds if it does on every rank; `why` of the lowest other rank. */
 __attribute__((format(printf, 4, 5))) int all_ok(const struct transport_world *w,
                                                  int pass, const char *why,
