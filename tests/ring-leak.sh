@@ -41,8 +41,8 @@ sed -n '/^{"schema"/p' "$tmp/plan.json" >"$tmp/p.json"
 lost() { # NAME RING'S OPTION...
     log=$tmp/$1.log
     shift
-    set -- --any-device --provider cpu-blas --warm-up 0 --max-time 600 --timeout 120 --no-store "$@"
-    timeout -k 5 120 mpirun -np 1 hcp-ring "$@" : \
+    set -- --any-device --provider cpu-blas --warm-up 0 --max-time 900 --timeout 600 --no-store "$@"
+    timeout -k 5 900 mpirun -np 1 hcp-ring "$@" : \
         -np 1 "$top_builddir/libtool" --mode=execute valgrind --fair-sched=try --leak-check=full \
         --child-silent-after-fork=yes --log-file="$log" "$program" "$@" >"$tmp/out" 2>&1 </dev/null
     code=$?
@@ -56,38 +56,45 @@ lost() { # NAME RING'S OPTION...
     fi
 }
 n=0
-compare() { # NAME FEW MANY LIMIT: bytes of a short and of a long run
+# TEXT LIMIT NAME OPTION...: a run that keeps less than so many bytes more than one that had
+# $few. How much MPI keeps hangs on how busy the machine is: what the ring loses it loses in
+# every one of several runs.
+compare() {
     n=$((n + 1))
-    echo "# $1: $2 bytes, then $3"
-    if [ -n "$2" ] && [ -n "$3" ] && [ $(($3 - $2)) -lt "$4" ]; then
-        echo "ok $n - $1"
-    else
-        echo "not ok $n - $1"
-        sed 's/^/# /' "$log" | head -n 100
-    fi
+    text=$1 limit=$2
+    shift 2
+    for _ in 1 2 3 4; do
+        lost "$@"
+        echo "# $text: $few bytes, then $bytes"
+        if [ -n "$few" ] && [ -n "$bytes" ] && [ $((bytes - few)) -lt "$limit" ]; then
+            echo "ok $n - $text"
+            return
+        fi
+    done
+    echo "not ok $n - $text"
+    sed 's/^/# /' "$log" | head -n 100
 }
 
 echo 1..4
 lost few --plan "$tmp/p.json" --repeat 10
 few=$bytes
-lost passes --plan "$tmp/p.json" --repeat 1000
-compare "1000 passes lose no more than 10: less than a byte each" "$few" "$bytes" 990
+compare "1000 passes lose no more than 10: less than a byte each" 990 \
+    passes --plan "$tmp/p.json" --repeat 1000
 
 lost rings-few --plan "$tmp/p.json" --repeat 1 --verify
 few=$bytes
 plans=$(yes -- "--plan=$tmp/p.json" | head -n 50)
 # shellcheck disable=SC2086 # words
-lost rings $plans --repeat 1 --verify
-compare "50 rings lose no more than one: less than a pointer each" "$few" "$bytes" 392
+compare "50 rings lose no more than one: less than a pointer each" 392 rings $plans --repeat 1 --verify
 
 # Rank 0, which gathers, prints and stores: what was lost elsewhere than in MPI.
 n=$((n + 1))
 log=$tmp/report.log
-timeout -k 5 120 mpirun -np 1 "$top_builddir/libtool" --mode=execute valgrind --leak-check=full \
+timeout -k 5 900 mpirun -np 1 "$top_builddir/libtool" --mode=execute valgrind --leak-check=full \
     --child-silent-after-fork=yes --num-callers=40 --log-file="$log" \
-    "$program" --plan "$tmp/p.json" --any-device --provider cpu-blas --warm-up 0 --repeat 3 --timeout 120 \
+    "$program" --plan "$tmp/p.json" --any-device --provider cpu-blas --warm-up 0 --repeat 3 --timeout 600 \
     --verify --json --db "$tmp/r.db" : \
-    -np 1 hcp-ring --plan "$tmp/p.json" --any-device --provider cpu-blas --warm-up 0 --repeat 3 --timeout 120 \
+    -np 1 hcp-ring --plan "$tmp/p.json" --any-device --provider cpu-blas --warm-up 0 --repeat 3 --timeout 600 \
     --verify --json --db "$tmp/r.db" >"$tmp/out" 2>&1 </dev/null
 code=$?
 sed 's/^==[0-9]*== *//' "$log" | awk -v RS= '/ lost in loss record/ && /main \(hcp-ring.c/ &&

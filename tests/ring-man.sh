@@ -31,8 +31,13 @@ if command -v mpirun >/dev/null; then
         hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json
         hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json --verify --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan documents.json --json >>json
-        hcp-ring --local 2 --db h.db --plan plan.json --rebalance --repeat 20 --slow 1:3:500
-        hcp-ring --local 2 --db h.db --plan plan.json --rebalance --repeat 20 --slow 1:3:500 --json >>json
+        export HCP_REHEARSE=1 # or a busy machine might change nothing
+        rehearse() { # the same in text and JSON
+            hcp-ring --local 2 --db h.db --plan plan.json --rebalance --repeat 20 --max-time 500 \
+                --slow 1:3:500 "$@"
+        }
+        rehearse
+        rehearse --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json --json >>json
         hcp-ring "$@" --hidden 64 --ffn 128
