@@ -68,16 +68,14 @@ static void open_class(const struct problem *p, size_t r, int64_t len,
     }
 }
 
-/* Where a class is kept, if no other has taken its place: not one that another class of
- * the split is in. */
-static int place_of(int32_t id, int64_t len, uint64_t *taken)
+/* Where a class is kept, or will be, those of the split having taken these places. */
+static uint64_t place_of(const struct few *few, int32_t id, int64_t len, uint64_t taken)
 {
     uint64_t h = ((uint64_t)len * 64 + (uint64_t)id) * UINT64_C(0x9E3779B97F4A7C15) >> 58;
 
-    while (*taken >> h & 1)
+    while (taken >> h & 1 && (few->of[h].len != len || few->of[h].id != id))
         h = (h + 1) % FEW_PLACES;
-    *taken |= (uint64_t)1 << h;
-    return (int)h;
+    return h;
 }
 
 static uint8_t weaker(uint8_t source, hcp_model_source by)
@@ -87,46 +85,45 @@ static uint8_t weaker(uint8_t source, hcp_model_source by)
 
 void few_classes(const struct problem *p, struct scratch *s, const int64_t *tokens)
 {
+    const struct bound_rank *ranks = p->ring->ranks;
+    hcp_model_kind kind = p->kind;
     struct active *act = &s->act;
     struct few *few = &s->few;
-    int32_t m = 0, n = 0, x = 0, last_id = -1;
-    int64_t last = 0;
+    int32_t m = 0, n = 0;
     uint64_t taken = 0;
 
     for (size_t r = 0; r < p->n; r++) {
         int64_t len = tokens[r];
-        int32_t id = p->ring->ranks[r].id[p->kind];
+        int32_t id = ranks[r].id[kind];
+        struct few_class *c;
+        uint64_t place, bit;
 
         if (len == 0)
             continue;
-        if (len != last || id != last_id)
-            for (x = 0; x < n && (few->len[x] != len || few->id[x] != id);)
-                x++;
-        last = len;
-        last_id = id;
-        if (x == n) {
-            int place = place_of(id, len, &taken);
-            struct few_class *c = &few->of[place];
-            uint64_t bit = (uint64_t)1 << place;
-
+        place = place_of(few, id, len, taken);
+        bit = (uint64_t)1 << place;
+        c = &few->of[place];
+        if (!(taken & bit)) { /* new in this split */
             if (!(s->memo.places & bit) || c->len != len || c->id != id) {
                 c->len = len;
                 c->id = id;
                 s->memo.places |= bit;
                 open_class(p, r, len, c);
             }
+            taken |= bit;
+            c->number = n;
             few->class[n] = c;
             few->len[n] = len;
             few->id[n] = id;
-            few->axis[n] = p->ring->ranks[r].axis[p->kind];
+            few->axis[n] = ranks[r].axis[kind];
             few->total[n] = 0;
             act->present[n] = n;
             n++;
         }
-        few->total[x] += 1;
+        few->total[c->number] += 1;
         act->rank[m] = (int32_t)r;
         act->len[m] = len;
-        act->cls[m++] = x;
+        act->cls[m++] = c->number;
     }
     act->m = m;
     act->n_present = n;
@@ -204,18 +201,23 @@ uint8_t few_source(const struct problem *p, const struct scratch *s)
 }
 
 /* Times of all pairs of the classes present. */
-static void fill_tables(struct few *few, int32_t n)
+static void fill_tables(const struct problem *p, struct few *few, int32_t n)
 {
+    static const double nothing[FEW_RANKS * FEW_RANKS];
+    int zigzag = p->causal && p->layout == HCP_LAYOUT_ZIGZAG;
+
+    few->late = zigzag ? few->half : p->causal ? nothing : few->early;
     for (int32_t x = 0; x < n; x++) {
         const struct hcp_model_row_at early_row = few->class[x]->early;
         const struct hcp_model_row_at late_row = few->class[x]->late;
-        double *early = few->early + x * FEW_RANKS, *late = few->late + x * FEW_RANKS;
+        double *early = few->early + x * FEW_RANKS, *half = few->half + x * FEW_RANKS;
         int32_t a = few->axis[x];
 
         few->own[x] = few->class[x]->own;
         for (int32_t y = 0; y < n; y++) {
             early[y] = hcp_model_call_at(&early_row, &few->class[y]->early_keys[a]);
-            late[y] = hcp_model_call_at(&late_row, &few->class[y]->late_keys[a]);
+            if (zigzag)
+                half[y] = hcp_model_call_at(&late_row, &few->class[y]->late_keys[a]);
         }
     }
 }
@@ -223,12 +225,13 @@ static void fill_tables(struct few *few, int32_t n)
 /* As sum_blocks(): adding 0 times something changes nothing. */
 double few_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy)
 {
+    int earlier_alone = p->causal && p->layout == HCP_LAYOUT_CONTIGUOUS;
     const struct active *act = &s->act;
     struct few *few = &s->few;
-    int32_t n = act->n_present;
+    int32_t n = act->n_present, seen = 0; /* classes of the ranks before */
     double count[FEW_RANKS], left[FEW_RANKS], most = 0;
 
-    fill_tables(few, n);
+    fill_tables(p, few, n);
     for (int32_t x = 0; x < n; x++) {
         count[x] = 0;
         left[x] = few->total[x];
@@ -242,9 +245,15 @@ double few_sum(const struct problem *p, struct scratch *s, double limit_ms, doub
         left[mine] -= 1;
         if (p->linear)
             ms += few->class[mine]->linear;
-        for (int32_t x = 0; x < n; x++) {
-            ms += count[x] * early[x];
-            ms += left[x] * late[x];
+        if (earlier_alone) {
+            for (int32_t x = 0; x < seen; x++)
+                ms += count[x] * early[x];
+            seen = mine < seen ? seen : mine + 1;
+        } else {
+            for (int32_t x = 0; x < n; x++) {
+                ms += count[x] * early[x];
+                ms += left[x] * late[x];
+            }
         }
         count[mine] += 1;
         busy[i] = ms;

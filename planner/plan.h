@@ -302,7 +302,7 @@ struct late_arrays {
 /* few.c: ranks of one model and share. */
 struct few_class {
     int64_t len;
-    int32_t id;
+    int32_t id, number; /* number: among those of the split */
     double own, linear;
     struct hcp_model_row_at early, late; /* queries, on KV from before and after */
     struct hcp_model_keys_at early_keys[FEW_AXES], late_keys[FEW_AXES]; /* KV */
@@ -315,7 +315,8 @@ struct few {
     int64_t len[FEW_RANKS];
     int32_t id[FEW_RANKS], axis[FEW_RANKS], total[FEW_RANKS];
     double own[FEW_RANKS];
-    double early[FEW_RANKS * FEW_RANKS], late[FEW_RANKS * FEW_RANKS];
+    double early[FEW_RANKS * FEW_RANKS], half[FEW_RANKS * FEW_RANKS];
+    const double *late; /* early (no mask), half of the queries (zigzag), or nothing */
 };
 
 enum { RING_TILE = 960, RING_ROWS = MAX_BUFFERS / 2 }; /* ring-wide.c */
