@@ -71,7 +71,8 @@ static inline double hcp_wave_position(const struct hcp_wave_axis *a, int64_t ti
     if (blocks <= a->sm)
         return a->first_base + a->first_slope * w;
     int64_t k = hcp_waves_ceil(blocks, a->sm, a->inv_sm);
-    double stairs = (double)(k & ~(int64_t)1) + (k & 1 ? a->two_rho : 0.0);
+    /* not a condition: whether waves are odd cannot be predicted */
+    double stairs = (double)(k & ~(int64_t)1) + (double)(k & 1) * a->two_rho;
     return a->lambda * stairs + a->rest * (w + a->rest_base);
 }
 
@@ -91,7 +92,7 @@ void hcp_axis_free(struct hcp_axis *axis);
 static inline int hcp_axis_segment(const struct hcp_axis *axis, int64_t tile)
 {
     int e = 63 - __builtin_clzll((unsigned long long)tile);
-    int64_t top = e >= 2 ? tile >> (e - 2) : tile << (2 - e);
+    int64_t top = (tile << 2) >> e; /* 4..7: the highest bit and the two below it */
     int s = axis->start[e * 4 + (int)(top & 3)];
     while (axis->tile[s + 1] <= tile)
         s++;

@@ -59,9 +59,12 @@ int32_t cost_cuts(const struct problem *p, int64_t len, int64_t ends[MAX_SUB_BLO
 
 double cost_send(const struct problem *p, int64_t len)
 {
-    int64_t tiles = len / p->tile + (len % p->tile != 0);
-    int64_t n = tiles < p->sub_blocks ? tiles : p->sub_blocks;
+    int64_t tiles, n;
 
+    if (p->sub_blocks == 1) /* without a division, which takes longer than the rest */
+        return (len > 0 ? p->alpha_ms : 0) + p->token_ms * (double)len;
+    tiles = len / p->tile + (len % p->tile != 0);
+    n = tiles < p->sub_blocks ? tiles : p->sub_blocks;
     return (double)n * p->alpha_ms + p->token_ms * (double)len;
 }
 
@@ -210,24 +213,27 @@ void cost_remotes(const struct problem *p, const hcp_model *model, int64_t own_l
 
 void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas)
 {
+    int contiguous = p->layout == HCP_LAYOUT_CONTIGUOUS;
+    int zigzag = p->layout == HCP_LAYOUT_ZIGZAG;
     int64_t before = 0, front_before = 0, seen;
 
+    if (!p->causal) {
+        for (size_t r = 0; r < p->n; r++)
+            areas[r] = tokens[r] * p->seq_len;
+        return;
+    }
     for (size_t r = 0; r < p->n; r++) {
-        int64_t len = tokens[r], after = p->seq_len - before - len;
+        int64_t len = tokens[r];
 
-        if (!p->causal) {
-            areas[r] = len * p->seq_len;
-        } else {
-            areas[r] = len % 2 ? (len + 1) / 2 * len : len / 2 * (len + 1);
-            if (p->layout == HCP_LAYOUT_CONTIGUOUS)
-                areas[r] += len * before;
-            else if (p->layout == HCP_LAYOUT_ZIGZAG)
-                areas[r] += len * front_before + len / 2 * after;
-        }
+        areas[r] = len * (len + 1) / 2; /* of up to 2^30 tokens */
+        if (contiguous)
+            areas[r] += len * before;
+        else if (zigzag)
+            areas[r] += len * front_before + len / 2 * (p->seq_len - before - len);
         front_before += len - len / 2;
         before += len;
     }
-    if (!p->causal || p->layout != HCP_LAYOUT_STRIPED)
+    if (p->layout != HCP_LAYOUT_STRIPED)
         return;
     seen = 0; /* tokens of all ranks in earlier stripes */
     for (int32_t t = 0; t < p->stripes; t++) {

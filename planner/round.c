@@ -128,6 +128,7 @@ static int place_rest(const struct problem *p, const double *weight, const doubl
 int round_shares(const struct problem *p, struct scratch *s, const double *weight,
                  int64_t *tokens)
 {
+    size_t n = p->n;
     double *ideal = s->ideal, sum = 0;
     int64_t given = 0;
 
@@ -136,35 +137,38 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
      * a tile, whatever the number of ranks, and nothing has to be sorted. Equal ranks in
      * a row share what they get together, the first ones a tile more: long runs of equal
      * shares are cheap to evaluate. */
-    for (size_t r = 0, end; r < p->n; r = end) {
-        int64_t total, run = 0, nth = 0;
+    for (size_t r = 0, end; r < n; r = end) {
+        int64_t total, each, more = 0, run = 1, cap = p->cap[r];
 
-        for (end = r; end < p->n; end++) { /* ranks without a share do not break a run */
-            if (weight[end] > 0 && (weight[end] != weight[r] || p->cap[end] != p->cap[r]))
+        tokens[r] = 0;
+        end = r + 1;
+        if (!(weight[r] > 0))
+            continue;
+        for (; end < n; end++) { /* ranks without a share do not break a run */
+            if (weight[end] > 0 && (weight[end] != weight[r] || p->cap[end] != cap))
                 break;
             run += weight[end] > 0;
             tokens[end] = 0;
-            if (!(weight[r] > 0)) {
-                end++;
-                break;
-            }
         }
-        if (run == 0)
-            continue;
         sum += ideal[r] * (double)run;
         total = (int64_t)(sum + 0.5) - given;
         total = total < p->tiles - given ? total : p->tiles - given;
         total = total > 0 ? total : 0;
+        each = total;
+        if (run > 1) {
+            each = total / run;
+            more = total % run;
+        }
         for (size_t i = r; i < end; i++) {
-            int64_t whole = run == 1 ? total : total / run + (nth < total % run);
+            int64_t whole = each + (more > 0);
 
             if (!(weight[i] > 0))
                 continue;
-            if (whole * p->tile > p->cap[i])
+            if (whole * p->tile > cap)
                 whole = round_room(p, i, 0);
             tokens[i] = whole * p->tile;
             given += whole;
-            nth++;
+            more--;
         }
     }
     if (deal(p, weight, p->n, p->tiles - given, tokens) > 0)

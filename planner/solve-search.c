@@ -213,7 +213,7 @@ static double polish(const struct problem *p, struct scratch *s, const uint8_t *
     if (stale)
         eval_busy(p, s, out, &rough);
     for (int round = 0; round < 3; round++) {
-        double most;
+        double most_then;
         int moves = 0, limit = n_allowed < 32 ? (int)n_allowed : 32;
 
         memcpy(tokens, out, p->n * sizeof *tokens);
@@ -221,17 +221,22 @@ static double polish(const struct problem *p, struct scratch *s, const uint8_t *
         for (size_t r = 0; r < p->n; r++)
             tile_ms[r] = tokens[r] ? busy[r] / (double)tokens[r] * (double)p->tile : 0;
         for (; moves < limit; moves++) {
+            double most = -1, least_then = HUGE_MS;
             size_t from = 0, to = p->n;
 
+            /* Whose turn it is cannot be predicted: without branches on it. */
             for (size_t r = 0; r < p->n; r++) {
-                if (busy[r] > busy[from])
-                    from = r;
-                if (allowed[r] && tokens[r] > 0 && tokens[r] + p->tile <= p->cap[r] &&
-                    (to == p->n || busy[r] + tile_ms[r] < busy[to] + tile_ms[to]))
-                    to = r;
+                int takes = (allowed[r] != 0) & (tokens[r] > 0) &
+                            (tokens[r] + p->tile <= p->cap[r]);
+                double then = takes ? busy[r] + tile_ms[r] : HUGE_MS;
+
+                from = busy[r] > most ? r : from;
+                most = busy[r] > most ? busy[r] : most;
+                to = then < least_then ? r : to;
+                least_then = then < least_then ? then : least_then;
             }
             if (to == p->n || to == from || tokens[from] < p->tile ||
-                busy[to] + tile_ms[to] >= busy[from])
+                least_then >= most)
                 break;
             tokens[from] -= p->tile;
             tokens[to] += p->tile;
@@ -240,10 +245,10 @@ static double polish(const struct problem *p, struct scratch *s, const uint8_t *
         }
         if (moves == 0)
             break;
-        most = eval_busy(p, s, tokens, &rough);
-        if (most >= least)
+        most_then = eval_busy(p, s, tokens, &rough);
+        if (most_then >= least)
             break;
-        least = most;
+        least = most_then;
         memcpy(out, tokens, p->n * sizeof *tokens);
     }
     return least;
@@ -331,27 +336,20 @@ static int move_rest(struct search *q)
 /* The allowed ranks that are busy least, in order of (busy, rank); at most n of them. */
 static int receivers(const struct search *q, int n, size_t *out)
 {
-    double above = -1;
-    size_t above_rank = 0;
     int found = 0;
 
-    for (; found < n; found++) {
-        size_t pick = q->p->n;
+    for (size_t r = 0; r < q->p->n; r++) {
+        int at;
 
-        for (size_t r = 0; r < q->p->n; r++) {
-            int later = q->busy[r] > above || (q->busy[r] == above && r > above_rank);
-
-            /* In large groups, bringing a rank back in is not worth the tries. */
-            if (later && q->allowed[r] &&
-                (q->best[r] > 0 || q->n_allowed <= SMALL_GROUP) &&
-                (pick == q->p->n || q->busy[r] < q->busy[pick]))
-                pick = r;
-        }
-        if (pick == q->p->n)
-            break;
-        out[found] = pick;
-        above = q->busy[pick];
-        above_rank = pick;
+        /* In large groups, bringing a rank back in is not worth the tries. */
+        if (!q->allowed[r] || (q->best[r] == 0 && q->n_allowed > SMALL_GROUP))
+            continue;
+        if (found == n && q->busy[r] >= q->busy[out[n - 1]])
+            continue;
+        found += found < n;
+        for (at = found - 1; at > 0 && q->busy[r] < q->busy[out[at - 1]]; at--)
+            out[at] = out[at - 1];
+        out[at] = r;
     }
     return found;
 }
@@ -645,7 +643,8 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                        .best = out,
                        .cand = s->tokens[TOK_CAND],
                        .fin = s->weight,
-                       .busy = s->value2};
+                       .busy = s->value2,
+                       .n_allowed = count(p, allowed)};
     int64_t m = 0, step = 1;
     int stale = 0, rough = 0, boxed = 0;
     double busy = equalise(p, s, allowed, limit_ms, out, &stale, &rough);
@@ -662,7 +661,6 @@ struct score solve_search(const struct problem *p, struct scratch *s,
     }
     for (size_t r = 0; r < p->n; r++)
         m += out[r] > 0;
-    q.n_allowed = count(p, allowed);
     if (q.n_allowed <= LARGE_GROUP && !boxed)
         busy = polish_in_memory(p, s, allowed, q.n_allowed, busy, stale, out);
     q.budget = budget_of(m);
