@@ -186,9 +186,6 @@ static hcp_status give(struct problem *p, struct scratch *s, const struct answer
                        const hcp_question *question, char *text, size_t text_size,
                        hcp_plan *plan)
 {
-    hcp_plan result = *plan;
-    hcp_status status;
-
     size_t segments = cost_segments(p->layout, p->stripes, p->n, answer->tokens,
                                     p->seq_len, NULL, s->areas);
 
@@ -202,10 +199,7 @@ static hcp_status give(struct problem *p, struct scratch *s, const struct answer
             "arrays for %zu ranks and %zu segments, up to %zu and %zu needed",
             plan->ranks_capacity, plan->segments_capacity, p->n,
             hcp_segments_max(p->n, question->layout, p->stripes) * (answer->kv ? 2 : 1));
-    status = answer_fill(p, s, answer, question, text, text_size, &result);
-    if (status == HCP_STATUS_OK)
-        *plan = result;
-    return status;
+    return answer_fill(p, s, answer, question, text, text_size, plan);
 }
 
 /* What a split and an evaluation check, and the problem they share but for the layout. */

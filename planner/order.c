@@ -412,9 +412,10 @@ static hcp_status decide(struct search *q, char *text, size_t text_size,
                          struct answer *out)
 {
     const int both = q->question->late_kv && q->question->order != HCP_ORDER_GIVEN;
-    struct answer alone = {.score = {1, 0, 0, 0}};
+    struct answer alone;
     hcp_status status, first = HCP_STATUS_INFEASIBLE;
 
+    alone.score = (struct score){1, 0, 0, 0};
     if (both)
         first = decide_once(q, 1, NULL, 0, &alone);
     status = decide_once(q, 0, text, text_size, out);

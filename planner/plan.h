@@ -925,7 +925,7 @@ const char *answer_lengths(int causal, int64_t q_len, int64_t kv_len, int longer
 hcp_status answer_outside(const struct problem *p, struct scratch *s,
                           const int64_t *tokens, const int64_t *kv, char *text,
                           size_t text_size);
-/* Everything beside the split. */
+/* Everything beside the split. Nothing is written where it fails. */
 hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct answer *a,
                        const hcp_question *question, char *text, size_t text_size,
                        hcp_plan *plan);

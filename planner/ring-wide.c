@@ -292,8 +292,10 @@ static void run_eight(const struct wide *w)
     double blocks[EIGHT * EIGHT], send[3 * EIGHT];
     int32_t m = in->m;
 
-    memset(blocks, 0, sizeof blocks);
-    memset(send, 0, sizeof send);
+    if (m < EIGHT || w->falling) { /* else all that is used is set below */
+        memset(blocks, 0, sizeof blocks);
+        memset(send, 0, sizeof send);
+    }
     for (int32_t j = 0; j < m; j++)
         send[j] = send[m + j] = in->send_ms[j];
     for (int32_t i = 0; i < m; i++) {

@@ -419,10 +419,11 @@ hcp_status rings_decide(struct problem *p, struct scratch *s,
                         size_t text_size, struct answer *out)
 {
     const struct score none = {1, 0, 0, HUGE_MS};
-    struct answer two = {.score = none, .even = none, .drop = none};
+    struct answer two;
     int64_t *tokens = s->tokens[TOK_RINGS];
     hcp_status status;
 
+    two.score = two.even = two.drop = none;
     if (question->rings == HCP_RINGS_BEST) {
         p->two_level = 1;
         if (strategy_decide(p, s, question, NULL, 0, &two))

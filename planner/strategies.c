@@ -376,11 +376,12 @@ int strategy_same_models(const struct hcp_ring *ring, hcp_model_kind kind)
 /* What the solver would choose by other models, judged by the best ones. */
 static void enter_kind(struct contest *c, hcp_model_kind kind)
 {
-    struct problem other = *c->p;
+    struct problem other;
     int exact;
 
     if (!c->p->ring->has[kind] || strategy_same_models(c->p->ring, kind))
         return;
+    other = *c->p;
     other.kind = kind;
     memset(c->s->allowed, 1, c->p->n);
     if (!solve(&other, c->s, c->s->allowed, HUGE_MS, c->s->tokens[TOK_CUR], &exact).none)
@@ -390,12 +391,13 @@ static void enter_kind(struct contest *c, hcp_model_kind kind)
 /* What is best for whole blocks: exact for few ranks, which pieces never are. */
 static void enter_whole(struct contest *c)
 {
-    struct problem whole = *c->p;
+    struct problem whole;
     struct scratch *s = c->s;
     int exact, none;
 
     if (c->p->sub_blocks == 1 || c->p->n > 3)
         return;
+    whole = *c->p;
     whole.sub_blocks = 1;
     memset(s->allowed, 1, c->p->n);
     memo_reset(&s->memo);
