@@ -21,6 +21,11 @@ out=$(mktemp) || exit 99
 trap 'rm -f "$out"' EXIT
 n=0
 
+scaled() { # N: as many times as HCP_TEST_SCALE says, 4 at least and N at most
+    awk -v n="$1" -v s="${HCP_TEST_SCALE:-1}" \
+        'BEGIN { m = int(n * s); print (m < 4 ? 4 : m > n ? n : m) }'
+}
+
 start() { # RANKS CASE...: its output in $out, its end in $status
     ranks=$1
     shift

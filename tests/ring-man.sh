@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # hcp-ring(1) says what the program says: every option of --help is in the page and the
 # other way round, every column and JSON key printed is described, its examples run.
-if awk -v s="${HCP_TEST_SCALE:-1}" 'BEGIN { exit !(s < 0.2) }'; then
-    echo "1..0 # SKIP HCP_TEST_SCALE is $HCP_TEST_SCALE" # its examples measure
+if awk -v s="${HCP_TEST_SCALE:-1}" 'BEGIN { exit !(s < 1) }'; then
+    echo "1..0 # SKIP HCP_TEST_SCALE is $HCP_TEST_SCALE" # long, and the same in every build
     exit 0
 fi
 program=hcp-ring

@@ -3,15 +3,16 @@
  * The ring as it runs on GPUs, without one: ring.c queues whole passes, held back, on
  * streams of fake-gpu, its blocks travel over fake-nccl, and what it computed is compared
  * with fp64. ring-queued.sh runs this under mpirun.
- * Usage: ring-queued-test rings [SEED [RINGS]]: random rings, which must be right
- *        ring-queued-test levels [SEED [RINGS]]: likewise with two levels; an even number
- *        of ranks, four or more
- *        ring-queued-test decode [SEED [PLANS]]: steps of decode, merged in every schedule
- *        ring-queued-test staged [SEED [PLANS]]: likewise over MPI, by way of host memory
- *        ring-queued-test moves [SEED [PLANS]]: KV from one plan's shares to another's
- *        ring-queued-test documents [SEED [PLANS]]: packs of documents, some of them cut
- *        ring-queued-test unordered: nothing waits for events, which must be found
- *        ring-queued-test stuck: the last rank's device never gets on; all must end
+ * Usage: ring-queued-test CASE [SEED [N]]...: N of one of
+ *        rings: random rings, which must be right
+ *        levels: likewise with two levels; an even number of ranks, four or more
+ *        decode: steps of decode, merged in every schedule
+ *        staged: likewise over MPI, by way of host memory (the first case, if any)
+ *        moves: KV from one plan's shares to another's
+ *        documents: packs of documents, some of them cut
+ *        or
+ *        unordered: nothing waits for events, which must be found
+ *        stuck: the last rank's device never gets on; all must end
  */
 #include "config.h"
 #include <stdio.h>
@@ -572,13 +573,33 @@ static void stuck(struct test *t)
     point(t, 0, "a pass that cannot end ends");
 }
 
+static void run_case(struct test *t, const char *what, int n)
+{
+    t->held = t->late = t->wrong = 0;
+    if (strcmp(what, "rings") == 0)
+        rings(t, n);
+    else if (strcmp(what, "levels") == 0)
+        levels(t, n);
+    else if (strcmp(what, "decode") == 0 || strcmp(what, "staged") == 0)
+        decode(t, n, *what == 'd');
+    else if (strcmp(what, "moves") == 0)
+        moves(t, n);
+    else if (strcmp(what, "documents") == 0)
+        documents(t, n);
+    else if (strcmp(what, "unordered") == 0)
+        unordered(t);
+    else if (strcmp(what, "stuck") == 0)
+        stuck(t);
+    else
+        t->failed = 1;
+}
+
 int main(int argc, char **argv)
 {
     struct test t = {
         .runtime = fake_gpu_runtime_with_kernels(),
-        .device = {.size = sizeof t.device, .kind = HCP_DEVICE_CUDA, .sm_count = 132},
-        .seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1};
-    const char *what = argc > 1 ? argv[1] : "";
+        .device = {.size = sizeof t.device, .kind = HCP_DEVICE_CUDA, .sm_count = 132}};
+    const char *first = argc > 1 ? argv[1] : "";
     struct hcp_err err = {0};
 
     ring_watch_block_signals();
@@ -593,27 +614,15 @@ int main(int argc, char **argv)
     const double timeout_s = 200; /* nothing here is to be a matter of time */
     if (hcp_transport_prepare(&err) ||
         ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
-        ring_links_new(strcmp(what, "staged") ? "nccl" : "mpi", 0, &t.comm, t.runtime, &t.device, 1.5 * timeout_s + 2,
-                       &t.links, &err)) {
+        ring_links_new(strcmp(first, "staged") ? "nccl" : "mpi", 0, &t.comm, t.runtime,
+                       &t.device, 1.5 * timeout_s + 2, &t.links, &err)) {
         fprintf(stderr, "ring-queued-test: %s\n", err.text);
         return 1;
     }
-    if (strcmp(what, "rings") == 0)
-        rings(&t, argc > 3 ? atoi(argv[3]) : 20);
-    else if (strcmp(what, "levels") == 0)
-        levels(&t, argc > 3 ? atoi(argv[3]) : 20);
-    else if (strcmp(what, "decode") == 0 || strcmp(what, "staged") == 0)
-        decode(&t, argc > 3 ? atoi(argv[3]) : 20, *what == 'd');
-    else if (strcmp(what, "moves") == 0)
-        moves(&t, argc > 3 ? atoi(argv[3]) : 20);
-    else if (strcmp(what, "documents") == 0)
-        documents(&t, argc > 3 ? atoi(argv[3]) : 20);
-    else if (strcmp(what, "unordered") == 0)
-        unordered(&t);
-    else if (strcmp(what, "stuck") == 0)
-        stuck(&t);
-    else
-        t.failed = 1;
+    for (int i = 1; i < argc; i += 3) {
+        t.seed = i + 1 < argc ? strtoull(argv[i + 1], NULL, 10) : 1;
+        run_case(&t, argv[i], i + 2 < argc ? atoi(argv[i + 2]) : 20);
+    }
     ring_links_close(t.links);
     ring_watch_stop(t.watch);
     MPI_Finalize();

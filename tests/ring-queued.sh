@@ -20,28 +20,20 @@ point() { # STATUS TEXT
 
 unset CUDA_DEVICE_MAX_CONNECTIONS FAKE_GPU_QUEUES FAKE_GPU_PARTIAL
 run 1 rings 1 4
-run 2 rings 2 8
-run 3 rings 3 6
-run 4 rings 4 4
-run 5 rings 10 6
+run 2 rings 2 "$(scaled 8)" decode 21 "$(scaled 9)" moves 31 "$(scaled 8)" documents 41 "$(scaled 6)"
+run 3 rings 3 "$(scaled 6)" decode 22 "$(scaled 9)"
+run 4 rings 4 4 levels 11 "$(scaled 6)" documents 42 "$(scaled 6)"
+run 5 rings 10 "$(scaled 6)" moves 32 "$(scaled 6)"
+run 6 levels 12 4
 FAKE_GPU_PARTIAL=1 run 3 rings 5 4
+FAKE_GPU_PARTIAL=1 run 5 decode 23 "$(scaled 6)"
 # Streams that wait for each other, computing for a transfer among them.
-FAKE_GPU_QUEUES=2 run 2 rings 6 5
+FAKE_GPU_QUEUES=2 run 2 rings 6 "$(scaled 5)"
 FAKE_GPU_QUEUES=2 run 3 rings 7 4
-FAKE_GPU_QUEUES=3 run 4 rings 8 4
+FAKE_GPU_QUEUES=3 run 4 rings 8 4 levels 13 4
 # With one queue a ring stands still: it is not to run with one.
 CUDA_DEVICE_MAX_CONNECTIONS=1 run 2 rings 9 3
-run 4 levels 11 6
-run 6 levels 12 4
-FAKE_GPU_QUEUES=3 run 4 levels 13 4
-run 2 decode 21 9
-run 3 decode 22 9
-FAKE_GPU_PARTIAL=1 run 5 decode 23 6
-run 3 staged 24 6
-run 2 moves 31 8
-run 5 moves 32 6
-run 2 documents 41 6
-run 4 documents 42 6
+run 3 staged 24 "$(scaled 6)"
 run 3 unordered 1
 
 start 2 stuck 1

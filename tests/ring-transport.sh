@@ -5,11 +5,6 @@ program=${top_builddir:-.}/tests/ring-transport-test
 # shellcheck source=tests/mpi-tap.sh
 . "${top_srcdir:-.}/tests/mpi-tap.sh"
 
-scaled() { # N: as many times as HCP_TEST_SCALE says, 4 at least and N at most
-    awk -v n="$1" -v s="${HCP_TEST_SCALE:-1}" \
-        'BEGIN { m = int(n * s); print (m < 4 ? 4 : m > n ? n : m) }'
-}
-
 # In one process what leaves no failed transport behind comes first.
 run 1 cpu passes 5
 run 2 cpu passes "$(scaled 60)" silent untaken cancel
