@@ -171,6 +171,7 @@ transition_plans() {
 }
 
 @test "transition: what does not pay stays; wrong steps, files and options are refused" {
+    long_test
     transition_plans
     run --separate-stderr mpirun -np 4 hcp-ring transition --db d.db --from from.json --to to.json --extrapolate --steps 1
     [ "$status" -eq 0 ]
