@@ -42,7 +42,7 @@ static void wait_for_the_one_that_speaks(int status, void *arg)
 {
     (void)arg;
     if (quiet && status)
-        sleep(5);
+        sleep(20);
 }
 
 /* A wrong command line is said once, not by every rank. */
