@@ -17,31 +17,54 @@ setup() {
     cp "$BATS_FILE_TMPDIR/m.db" .
 }
 
-# joint RANKS MASK LAYOUT QUERIES KV [OPTION...]: runs that split, every row compared.
-joint() {
+# add RANKS MASK LAYOUT QUERIES KV: that split is to be run.
+splits=()
+add() {
     local n=$1 mask=$2 layout=$3 queries=$4 kv=$5
-    shift 5
-    plan m.db joint.json "$n*$cpu" "$mask" "$layout" "$queries" "${shape[@]}" --kv-tokens "$kv"
-    run --separate-stderr ring "$n" --json --plan joint.json --verify=1000000 "$@"
-    echo "$n $mask $layout $queries $kv $*: $output $stderr"
+    plan m.db "joint${#splits[@]}.json" "$n*$cpu" "$mask" "$layout" "$queries" "${shape[@]}" --kv-tokens "$kv"
+    splits+=("$kv")
+}
+# run_added RANKS [OPTION...]: runs them in one process a rank, every row compared.
+run_added() {
+    local n=$1 i files=() lines
+    shift
+    for i in "${!splits[@]}"; do
+        files+=(--plan "joint$i.json")
+    done
+    run --separate-stderr ring "$n" --json "${files[@]}" --verify=1000000 "$@"
+    echo "$n ranks, KV ${splits[*]}, $*: $output $stderr"
     [ "$status" -eq 0 ]
-    [[ "$output" == *'"verified":true'* ]]
-    [[ "$output" == *'"kv_tokens":['"$kv"']'* ]]
+    mapfile -t lines < <(results)
+    [ "${#lines[@]}" -eq "${#splits[@]}" ]
+    for i in "${!splits[@]}"; do
+        [[ "${lines[i]}" == *'"verified":true'* ]]
+        [[ "${lines[i]}" == *'"kv_tokens":['"${splits[i]}"']'* ]]
+    done
+}
+# joint RANKS MASK LAYOUT QUERIES KV [OPTION...]: both, for one alone.
+joint() {
+    splits=()
+    add "${@:1:5}"
+    run_added "$1" "${@:6}"
+    mv joint0.json joint.json
 }
 
 @test "every layout and mask: KV elsewhere than its queries" {
     for layout in contiguous zigzag striped; do
-        joint 3 causal $layout 300,100,200 100,350,150
-        joint 3 causal $layout 300,100,200 100,350,150 --sub-blocks 3
+        add 3 causal $layout 300,100,200 100,350,150
     done
-    joint 3 full contiguous 300,100,200 100,350,150
+    add 3 full contiguous 300,100,200 100,350,150
+    run_added 3
+    run_added 3 --sub-blocks 3
 }
 
 @test "ranks without KV, without queries, without either" {
-    joint 4 causal zigzag 200,0,150,100 0,250,200,0
-    joint 4 causal contiguous 0,0,300,77 177,200,0,0 --sub-blocks 2
-    joint 4 causal striped 0,450,0,0 100,0,0,350
-    joint 4 full contiguous 150,0,250,0 0,0,0,400
+    add 4 causal zigzag 200,0,150,100 0,250,200,0
+    add 4 causal contiguous 0,0,300,77 177,200,0,0
+    add 4 causal striped 0,450,0,0 100,0,0,350
+    add 4 full contiguous 150,0,250,0 0,0,0,400
+    run_added 4
+    run_added 4 --sub-blocks 2
     joint 3 causal zigzag 1,499,0 250,1,249
 }
 
