@@ -7,6 +7,8 @@
 #include "kernels/dtype.h"
 #include "profiler/check.h"
 
+enum { POOL_STEP = 16 << 20 }; /* bytes */
+
 static int64_t round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
@@ -147,9 +149,6 @@ int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *conf
         rc = hcp_bench_fail(&b, rc, "stream", err);
         goto fail;
     }
-    rc = hcp_bench_grow_pool(&b, round_up(cold_bytes, 1 << 20), err);
-    if (rc != HCP_OK)
-        goto fail;
     info->finishes = hcp_bench_finishes(&b);
     snprintf(info->provider, sizeof info->provider, "%s", b.provider->name);
     snprintf(info->provider_version, sizeof info->provider_version, "%s",
@@ -234,9 +233,10 @@ int hcp_bench_plan_block(struct hcp_bench *bench, struct hcp_bench_plan *plan,
     p->k_at = q_bytes;
     p->v_at = q_bytes + kv_bytes;
     p->set_bytes = q_bytes + 2 * kv_bytes;
-    /* Whole sets, as many as outlast the cache. */
-    rc = hcp_bench_grow_pool(
-        b, p->set_bytes * ((b->cold_bytes + p->set_bytes - 1) / p->set_bytes), err);
+    /* Whole sets, as many as outlast the cache; with room for sets of other sizes, so
+     * that the numbers need not be drawn again for each. */
+    int64_t cold_sets = (b->cold_bytes + p->set_bytes - 1) / p->set_bytes;
+    rc = hcp_bench_grow_pool(b, round_up(p->set_bytes * cold_sets, POOL_STEP), err);
     if (rc == HCP_OK)
         rc = hcp_bench_grow_output(b, &p->problem, err);
     if (rc == HCP_OK)

@@ -57,8 +57,8 @@ struct hcp_bench {
     int next_plan;
 };
 
-/* Opens registry and provider for the config's shape on device and fills the pool.
- * cold_bytes: twice the last cache. info gets provider and version. */
+/* Opens registry and provider for the config's shape on device; who prepares a cell gets
+ * the pool. cold_bytes: twice the last cache. info gets provider and version. */
 int hcp_bench_open(struct hcp_bench *bench, const struct hcp_device_config *config,
                    const hcp_runtime *runtime, const hcp_device_ref *device,
                    int64_t cold_bytes, struct hcp_device_info *info, struct hcp_err *err);
