@@ -2,7 +2,8 @@
  *
  * Stands in for NVML where there is no GPU: a library of its name, loaded as that is. Its
  * card's SM clock falls from 1980 to 1650 MHz while it works and comes back when it
- * rests, its power goes from 100 to 700 W, its energy counter moves every 20 ms.
+ * rests, its power goes from 100 to 700 W, its energy counter moves every 20 ms; all of
+ * that by the clock it is given.
  *
  * $FAKE_NVML: "broken" does not start, "unknown" knows no GPU, "old" has no names of
  * drivers after 530, "lost" answers nothing but that the GPU is lost, "mute" lets
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "tests/fake-nvml.h"
 
 enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, NOT_LOADED = 9, LOST = 15 };
@@ -26,11 +26,16 @@ static struct {
     double began_s, busy_ms; /* of the energy counter */
 } card;
 
+static double (*clock_s)(void); /* NULL: none yet, nothing has happened */
+
+void fake_nvml_use_clock(double (*now_s)(void))
+{
+    clock_s = now_s;
+}
+
 static double now_s(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return clock_s ? clock_s() : 0;
 }
 
 static int is(const char *what)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NVML's functions of fake-nvml.c, whose prototypes nobody includes, and what a fake GPU
- * tells its card: how long it worked. Looked up with dlsym.
+ * tells its card: the clock, and how long it worked. Looked up with dlsym.
  */
 #ifndef FAKE_NVML_H
 #define FAKE_NVML_H
 
 #pragma GCC visibility push(default)
+void fake_nvml_use_clock(double (*now_s)(void));
 void fake_nvml_work(double ms);
 double fake_nvml_sm_mhz(void);
 

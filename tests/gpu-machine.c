@@ -3,7 +3,8 @@
  * hcp-profile run on a machine whose GPU is a fake, everywhere: the CUDA device, its
  * worker, the MPS limiter, the clocks and the cross-check are the program's own; the
  * runtime, the timer and the kernel are the CPU's, and NVML, CUPTI and the MPS daemon are
- * fake-nvml.c, fake-cupti.c and fake-mps-control, found as the real ones are.
+ * fake-nvml.c, fake-cupti.c and fake-mps-control, found as the real ones are. Time passes
+ * for a worker by what its card does, not by the clock of the machine that runs it.
  *
  * The GPU has 132 SMs. A process that finds a daemon in its pipe directory has the part
  * that its percentage says; one that finds none has all of them, and no error.
@@ -15,6 +16,8 @@
  *                    $FAKE_CUDA_TAKES=1 makes it
  *   $FAKE_CUDA_HANG  Q_LEN: blocks of so many queries never end, SIGTERM does nothing;
  *                    or mps: nor does the first call of a client of a daemon
+ *   $FAKE_CUDA_STAY  Q_LEN@FILE: visits of blocks of so many queries last as long as that
+ *                    file is there, or until the process is asked to end
  *   $FAKE_CUDA_CHECK  fail or crash: what the kernel does when its conformance is
  *                    checked; with $FAKE_CUDA_TAKES as $FAKE_CUDA_FAIL
  *   $FAKE_CUDA_LOG   a file that gets a line "q_len kv_len" for each visit of a block,
@@ -151,6 +154,38 @@ void hcp_green_unlimit(hcp_green *green)
     (void)green;
 }
 
+/* ---- the worker's time ------------------------------------------------------ */
+
+/* Seconds; 0: not a worker that times blocks, the clock is the machine's. It goes on when
+ * the card works, when it is let rest, and a little whenever it is read. */
+static double card_s;
+
+int __real_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+    if (card_s == 0 || id != CLOCK_MONOTONIC)
+        return __real_clock_gettime(id, t);
+    card_s += 1e-7;
+    *t = (struct timespec){(time_t)card_s, (long)(1e9 * fmod(card_s, 1))};
+    return 0;
+}
+
+int __real_nanosleep(const struct timespec *t, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
+{
+    if (card_s == 0)
+        return __real_nanosleep(t, left);
+    card_s += (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
+    return 0;
+}
+
+static double card_now_s(void)
+{
+    return card_s;
+}
+
 /* ---- the kernel: the CPU's ------------------------------------------------ */
 
 static const hcp_device_ref cpu = {
@@ -184,11 +219,21 @@ static int plan_create(const hcp_device_ref *device, const hcp_attn_problem *pro
     return hcp_provider_cpu()->plan_create(&cpu, problem, out);
 }
 
+/* What large blocks would come to is not looked at, and how long they take is the timer's
+ * to say. */
+static int run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stream)
+{
+    return args->q_len * args->kv_len > 1 << 20
+               ? HCP_RC_OK
+               : hcp_provider_cpu()->run(plan, args, stream);
+}
+
 static const hcp_provider *kernel(void)
 {
     static hcp_provider provider;
     provider = *hcp_provider_cpu();
     provider.name = "fake";
+    provider.run = run;
     provider.device_kinds = HCP_DEVICE_CUDA;
     provider.query = query;
     provider.plan_create = plan_create;
@@ -203,7 +248,7 @@ int hcp_registry_open(const hcp_device_ref *device, const char *plugin_path,
     return hcp_registry_open_with(device, all, 2, plugin_path, out, err, err_size);
 }
 
-/* ---- the timer: sleeps as long as the kernel would take ------------------- */
+/* ---- the timer: its clock goes on by what the kernel would take ------------- */
 
 static void *function(const char *library, const char *name)
 {
@@ -256,11 +301,27 @@ static void report(const char *line)
         close(fd);
 }
 
+/* A visit that is to last does. */
+static void maybe_stay(int64_t q_len)
+{
+    const char *text = getenv("FAKE_CUDA_STAY");
+    const char *at = text ? strchr(text, '@') : NULL;
+    if (!at || atoll(text) != q_len)
+        return;
+    while (!hcp_device_cancel && access(at + 1, F_OK) == 0)
+        __real_nanosleep(&(struct timespec){0, 10000000}, NULL);
+}
+
 int hcp_cuda_timer_open(struct hcp_cuda_timer *t, struct hcp_bench *bench,
                         struct hcp_err *err)
 {
+    void (*use_clock)(double (*)(void)) =
+        (void (*)(double (*)(void)))function("libnvidia-ml.so.1", "fake_nvml_use_clock");
     (void)err;
     *t = (struct hcp_cuda_timer){.bench = bench};
+    card_s = 1000;
+    if (use_clock)
+        use_clock(card_now_s);
     return HCP_OK;
 }
 
@@ -283,6 +344,7 @@ int hcp_cuda_timer_begin(struct hcp_cuda_timer *t, struct hcp_bench_plan *plan,
     snprintf(q_len, sizeof q_len, "%lld", (long long)plan->q_len);
     if (!plan->finish)
         maybe_hang(q_len);
+    maybe_stay(plan->q_len);
     int code = plan->finish ? 0 : fault(plan->q_len);
     if (code)
         return hcp_cuda_timer_fail(t, code, "run the kernel", err);
@@ -298,7 +360,7 @@ int hcp_cuda_timer_take(void *ctx, int n, double *ms, struct hcp_err *err)
     (void)err;
     for (int i = 0; i < n; i++) {
         ms[i] = run_ms(t);
-        nanosleep(&(struct timespec){0, (long)(1e6 * ms[i])}, NULL);
+        card_s += ms[i] / 1e3;
         if (work)
             work(ms[i]);
     }

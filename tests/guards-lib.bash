@@ -7,7 +7,7 @@
 
 guards_setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
-    export HCP_DB=$BATS_TEST_TMPDIR/h.db HCP_COOL_WAIT=0 HCP_MPS_WAIT=1
+    export HCP_DB=$BATS_TEST_TMPDIR/h.db HCP_COOL_WAIT=0 HCP_MPS_WAIT=60
     unset HCP_MPS_CONTROL FAKE_MPS CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
     mkdir lib fake
     ln -s "$top_builddir/tests/.libs/fake-nvml.so" lib/libnvidia-ml.so.1
@@ -30,7 +30,7 @@ gpu() {
         --head-dim 64 --dtype fp32 --causal-lens none $boosted "$@"
     echo "status $status: $stderr" >&2
 }
-boosted=--no-boosted # it takes a second
+boosted=--no-boosted
 # each NAME ARGUMENTS...: the same in the background; then wait, its exit code is in
 # NAME.code, its messages in NAME.err, its rows in NAME.db.
 each() {
@@ -58,8 +58,18 @@ holds() { # holds EXPRESSION: of awk
         return 1
     }
 }
+eventually() { # COMMAND... comes true, within a minute
+    for _ in $(seq 600); do
+        ! "$@" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    return 1
+}
+some_rows() {
+    [ -n "$(rows)" ]
+}
 no_daemon() { # none of ours is left, nor its directories
-    for _ in $(seq 50); do
+    for _ in $(seq 600); do
         if ! kill -0 "$(cat daemon)" 2>/dev/null && [ -z "$(ls "$TMPDIR")" ]; then return 0; fi
         sleep 0.1
     done

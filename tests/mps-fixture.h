@@ -35,7 +35,7 @@ static inline int mps_setup(void **state)
     if (system(command) != 0 || chmod(control, 0755) != 0)
         return -1;
     setenv("HCP_MPS_CONTROL", control, 1);
-    setenv("HCP_MPS_WAIT", "1", 1);
+    setenv("HCP_MPS_WAIT", "60", 1);
     setenv("FAKE_MPS_PID", mps_pid_file, 1);
     setenv("TMPDIR", mps_dir, 1);
     unsetenv("FAKE_MPS");

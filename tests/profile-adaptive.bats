@@ -146,7 +146,7 @@ true_error() { # true_error PERCENT
     for i in $(seq $kills); do
         hcp-profile run --device "$noisy,delay=30" "$@" >/dev/null 2>&1 3>&- &
         pid=$!
-        sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+        sleep "0.$((RANDOM % 4))$((RANDOM % 10))" # three of these are no sweep, on any machine
         if kill -9 $pid 2>/dev/null; then died=$((died + 1)); fi
         wait $pid || true
         [ "$(rows | grep -vc '"status":"ok"')" -eq 0 ]
@@ -167,16 +167,16 @@ true_error() { # true_error PERCENT
 @test "--time-budget: ends in time, says what is known of the target, goes on" {
     long_test
     set -- --levels 10,50,100 --adaptive
-    start=$(date +%s)
-    run --separate-stderr hcp-profile run --device "$noisy,delay=50" "$@" --time-budget 2s
-    [ $(($(date +%s) - start)) -lt 20 ] # on a busy machine; whole it takes much longer
+    # Cells of 50 s each; none of these seconds passes.
+    run --separate-stderr env HCP_TEST_CLOCK=1 "$top_builddir/tests/profile-fixture" run \
+        --device "$noisy,delay=50000" "$@" --time-budget 2000s
     echo "$stderr" >&2
     [ "$status" -eq 0 ]
     # 2 % and 5 % are met by the starting set, which is not yet enough.
     [[ "$stderr" == *"within the target, which further cells have to confirm: held-out error "*"what --time-budget allowed; the same command goes on"* ]]
     n=$(rows | wc -l)
-    [ "$n" -gt 3 ]
-    [ "$n" -lt 60 ]
+    [ "$n" -gt 35 ]
+    [ "$n" -le 40 ]
     hcp-profile run --device "$noisy" "$@"
     hcp-profile run --db whole.db --device "$noisy" "$@"
     identities >after

@@ -37,7 +37,7 @@ teardown() {
     FAKE_MPS=refuse gpu --limits mps:50 "${one[@]}"
     [ "$status" -eq 1 ]
     [[ "$stderr" == *"An instance of this daemon is already running"*"(pipe directory "*", log directory "* ]]
-    FAKE_MPS=mute gpu --limits mps:50 "${one[@]}"
+    FAKE_MPS=mute HCP_MPS_WAIT=1 gpu --limits mps:50 "${one[@]}"
     [ "$status" -eq 1 ]
     [[ "$stderr" == *"does not answer"*"control.log: "*"Other started"* ]]
     [ -z "$(rows)" ]
@@ -52,7 +52,7 @@ teardown() {
     setpriv --reuid=65534 --regid=65534 --clear-groups \
         "$other/nvidia-cuda-mps-control" serve >/dev/null 2>&1 3>&- &
     pid=$!
-    for _ in $(seq 100); do grep -q nvidia-cuda-mps "/proc/$pid/comm" && break || sleep 0.1; done
+    eventually grep -q nvidia-cuda-mps "/proc/$pid/comm"
     FAKE_MPS=refuse gpu --limits mps:50 "${one[@]}"
     kill $pid
     rm -r "$other"
@@ -113,11 +113,11 @@ teardown() {
 
 @test "directories that only their owner can enter" {
     long_test
-    stat -c '%a' "$TMPDIR" >/dev/null
-    "$top_builddir/tests/gpu-machine" run --device cuda:0 --heads 2 --kv-heads 1 --head-dim 64 --dtype fp32 \
-        --causal-lens none --limits mps:50 --q-lens 128,256,512 --kv-lens 512,1K >/dev/null 2>&1 3>&- &
+    : >stay # one block is measured, others are under way
+    FAKE_CUDA_STAY=1024@$PWD/stay "$top_builddir/tests/gpu-machine" run --device cuda:0 --heads 2 --kv-heads 1 --head-dim 64 \
+        --dtype fp32 --causal-lens none --limits mps:50 --q-lens 128,256,1K --kv-lens 512,1K >/dev/null 2>&1 3>&- &
     sweep=$!
-    for _ in $(seq 100); do [ -z "$(rows)" ] || break; sleep 0.1; done
+    eventually some_rows
     modes=$(stat -c %a "$TMPDIR"/hcp-mps-* "$TMPDIR"/hcp-mps-*/pipe "$TMPDIR"/hcp-mps-*/log | sort -u)
     kill -9 $sweep
     [ "$modes" = 700 ]
@@ -130,10 +130,11 @@ teardown() {
     gpu --limits none "${one[@]}"
     [ "$(grep -c settled log)" -eq 2 ] # one that checks the kernel, one that times it
     rm log
-    env --default-signal=INT "$top_builddir/tests/gpu-machine" run --device cuda:0 --heads 2 --kv-heads 1 --head-dim 64 \
+    : >stay
+    FAKE_CUDA_STAY=512@$PWD/stay env --default-signal=INT "$top_builddir/tests/gpu-machine" run --device cuda:0 --heads 2 --kv-heads 1 --head-dim 64 \
         --dtype fp32 --limits mps:50 --q-lens 128,256,512 --kv-lens 512,1K --causal-lens none >/dev/null 2>err 3>&- &
     sweep=$!
-    for _ in $(seq 100); do ! grep -q 512 log || break; sleep 0.1; done
+    eventually grep -q '^512 ' log
     kill -INT $sweep
     code=0
     wait $sweep || code=$?

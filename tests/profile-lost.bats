@@ -49,9 +49,9 @@ teardown() {
 
 @test "a kernel that never ends costs its block and some patience" {
     long_test
-    FAKE_CUDA_HANG=128 HCP_WORKER_WAIT=2 FAKE_MPS_LOG=$PWD/ended gpu --limits mps:50 "${two[@]}"
+    FAKE_CUDA_HANG=128 HCP_WORKER_WAIT=5 FAKE_MPS_LOG=$PWD/ended gpu --limits mps:50 "${two[@]}"
     [ "$status" -eq 1 ]
-    [[ "$(rows | grep '"q_len":128' | field error)" == "no answer from the worker process in 2 s, it was ended: the kernel, the driver or the MPS server hangs; HCP_WORKER_WAIT gives it more seconds" ]]
+    [[ "$(rows | grep '"q_len":128' | field error)" == "no answer from the worker process in 5 s, it was ended: the kernel, the driver or the MPS server hangs; HCP_WORKER_WAIT gives it more seconds" ]]
     [ "$(rows | grep '"q_len":256' | field status)" = ok ]
     # Its work is ended by the daemon before it is killed: on each server, once.
     [ "$(cut -d' ' -f1,2,4 ended)" = $'terminate_client 17 alive\nterminate_client 23 alive' ]
@@ -61,9 +61,9 @@ teardown() {
 
 @test "an MPS server that never answers costs its limit and some patience" {
     long_test
-    FAKE_CUDA_HANG=mps HCP_WORKER_WAIT=2 gpu --limits none,mps:50 "${one[@]}"
+    FAKE_CUDA_HANG=mps HCP_WORKER_WAIT=5 gpu --limits none,mps:50 "${one[@]}"
     [ "$status" -eq 1 ]
-    [[ "$stderr" == *"fake-h200@mps:50: no answer from the worker process in 2 s, it was ended: "*"the MPS server hangs"* ]]
+    [[ "$stderr" == *"fake-h200@mps:50: no answer from the worker process in 5 s, it was ended: "*"the MPS server hangs"* ]]
     [ "$(rows | field limit | sort -u)" = "" ]
     [ "$(rows | field status)" = ok ]
     no_daemon
@@ -111,16 +111,18 @@ teardown() {
 
 @test "Ctrl-Z and fg: the time between does not count against the worker" {
     long_test
-    HCP_WORKER_WAIT=6 FAKE_CUDA_LOG=$PWD/log "$top_builddir/tests/gpu-machine" run --device cuda:0 \
+    : >stay
+    FAKE_CUDA_STAY=1024@$PWD/stay HCP_WORKER_WAIT=6 FAKE_CUDA_LOG=$PWD/log "$top_builddir/tests/gpu-machine" run --device cuda:0 \
         --heads 2 --kv-heads 1 --head-dim 64 --dtype fp32 --causal-lens none --no-boosted \
-        --limits none --q-lens 1K --kv-lens 1K --warm-up 1 >/dev/null 2>err 3>&- &
+        --limits none --q-lens 1K --kv-lens 1K >/dev/null 2>err 3>&- &
     sweep=$!
-    for _ in $(seq 300); do ! grep -q '1024 1024' log 2>/dev/null || break; sleep 0.1; done
+    eventually grep -q '1024 1024' log
     worker=$(pgrep -P $sweep | tail -n 1)
     kill -STOP $sweep "$worker"
-    sleep 8
+    sleep 7
     kill -CONT $sweep
     sleep 0.5 # it looks at its clock before there is an answer
+    rm stay
     kill -CONT "$worker"
     code=0
     wait $sweep || code=$?

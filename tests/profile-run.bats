@@ -22,16 +22,16 @@ field() { # field NAME: its value in each line
 identities() {
     sed 's/.*"limit":\("[^"]*"\).*"mask":\("[^"]*"\),"q_len":\([0-9]*\),"kv_len":\([0-9]*\).*/\1 \2 \3 \4/'
 }
-# Waits until so many cells are stored (30 s at most); the sweep may be writing.
+# Waits until so many cells are stored (two minutes at most); the sweep may be writing.
 wait_for_cells() {
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         [ "$(rows | grep -c '"status":"ok"')" -lt "$1" ] || return 0
         sleep 0.1
     done
     return 1
 }
 process_gone() { # a zombie of ours counts as gone
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         kill -0 "$1" 2>/dev/null || return 0
         grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null && return 0
         sleep 0.1
@@ -138,7 +138,7 @@ process_gone() { # a zombie of ours counts as gone
     env --default-signal=INT hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --max-len 1K \
         >/dev/null 2>err 3>&- &
     pid=$!
-    for _ in $(seq 300); do # the worker is there, nothing is stored
+    for _ in $(seq 6000); do # the worker is there, nothing is stored
         [ -z "$(cat "/proc/$pid/task/$pid/children")" ] || break
         sleep 0.01
     done
@@ -194,7 +194,7 @@ process_gone() { # a zombie of ours counts as gone
 
 @test "--time-budget leaves out what does not fit, and the next run takes it up" {
     long_test
-    run --separate-stderr hcp-profile run --device cpu --limits cpu:50 "${shape[@]}" --max-len 1K \
+    run --separate-stderr hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --max-len 1K \
         --time-budget 2s --warm-up 0.2
     [ "$status" -eq 0 ] || [ "$status" -eq 3 ] # a machine too busy for one cell
     [[ "$stderr" == *"left out by --time-budget"* ]]
@@ -263,9 +263,13 @@ process_gone() { # a zombie of ours counts as gone
 
 @test "this CPU: shares of a core, kernel checked first, samples kept" {
     long_test
-    run --separate-stderr hcp-profile run --device cpu --limits cpu:30 "${shape[@]}" --q-lens 128 \
-        --kv-lens 128,256 --causal-lens 128 --warm-up 0.03
-    echo "$stderr" >&2
+    for _ in $(seq 20); do # a machine too busy to hold the limit says so
+        rm -f h.db
+        run --separate-stderr hcp-profile run --device cpu --limits cpu:30 "${shape[@]}" --q-lens 128 \
+            --kv-lens 128,256 --causal-lens 128 --warm-up 0.03
+        echo "$stderr" >&2
+        [[ "$stderr $(rows | field error)" == *"limit cpu:30 not proven: the kernel had "* ]] || break
+    done
     [ "$status" -eq 0 ]
     [ "$(rows | wc -l)" -eq 3 ]
     [ "$(rows | field origin | sort -u)" = measured ]
@@ -319,7 +323,7 @@ process_gone() { # a zombie of ours counts as gone
     run --separate-stderr hcp-profile run --json --device "$toy,drift=0.018,clock=1755" "$@"
     [ "$status" -eq 0 ]
     for limit in mps:50 mps:20; do
-        [[ "$stderr" == *"toy@$limit: drifted by +1.8 % in 0 s, SM clock 1755 -> 1724 MHz: full "*x128" took "*" ms first, "*" ms at the end; measure the limit again into another file (--db): fits take the median of all runs in one"* ]]
+        [[ "$stderr" == *"toy@$limit: drifted by +1.8 % in "*" s, SM clock 1755 -> 1724 MHz: full "*x128" took "*" ms first, "*" ms at the end; measure the limit again into another file (--db): fits take the median of all runs in one"* ]]
     done
     [[ "$output" == *'"drift":{"mask":"full","q_len":'*'"first_sm_clock_mhz":1755,"last_sm_clock_mhz":1723.'*'"drifted":true}'* ]]
     [ "$(sqlite3 h.db 'SELECT count(*), min(last_ms / first_ms BETWEEN 1.0179 AND 1.0181), min(first_ms = time_ms)
@@ -332,7 +336,7 @@ process_gone() { # a zombie of ours counts as gone
     [[ "$output" == *'"drifted":false}'* ]]
     [ "$(sqlite3 less.db 'SELECT count(*) FROM drift')" -eq 2 ]
     HCP_DB=faster.db run --separate-stderr hcp-profile run --device "$toy,drift=-0.1" "$@"
-    [[ "$stderr" == *"toy@mps:50: drifted by -10.0 % in 0 s: full "* ]]
+    [[ "$stderr" == *"toy@mps:50: drifted by -10.0 % in "*" s: full "* ]]
     # nothing to do, nothing to compare; a machine that is computed does not drift
     run --separate-stderr hcp-profile run --device "$toy,drift=0.018,clock=1755" "$@"
     [[ "$stderr" == *" 0 cells to do"* ]]
@@ -355,8 +359,10 @@ process_gone() { # a zombie of ours counts as gone
 
 @test "drift: a repetition that does not fit the time budget is left out and said" {
     long_test
-    run --separate-stderr hcp-profile run --device "$toy,drift=0.018,delay=700" --levels 50 \
-        --q-lens 128,256 --kv-lens 128 --causal-lens none --time-budget 1.6s
+    # Cells of 50 s each; none of these seconds passes.
+    run --separate-stderr env HCP_TEST_CLOCK=1 "$top_builddir/tests/profile-fixture" run \
+        --device "$toy,drift=0.018,delay=50000" --levels 50 --q-lens 128,256 --kv-lens 128 \
+        --causal-lens none --time-budget 115s
     [ "$status" -eq 0 ]
     [[ "$stderr" == *"toy@mps:50: not checked for drift: no time was left for it"* ]]
     [ "$(sqlite3 h.db 'SELECT count(*) FROM drift')" -eq 0 ]

@@ -32,6 +32,7 @@ endif
 tests_test_drift_SOURCES = tests/test-drift.c tests/db-fixture.h
 tests_test_drift_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_test_drift_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_test_drift_LDFLAGS = -Wl,--wrap=time
 tests_test_drift_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_bench_SOURCES = tests/test-bench.c
 tests_test_bench_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
@@ -45,6 +46,7 @@ tests_test_predict_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_predict_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_stats_SOURCES = tests/test-stats.c
 tests_test_stats_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_test_stats_LDFLAGS = -Wl,--wrap=clock_gettime
 tests_test_stats_LDADD = $(PROFILER_TEST_LIBS)
 tests_test_sweep_SOURCES = tests/test-sweep.c
 tests_test_sweep_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
@@ -72,6 +74,7 @@ check_PROGRAMS += tests/profile-fixture
 tests_profile_fixture_SOURCES = tests/profile-fixture.c tests/faulty-provider.c \
 	tests/faulty-provider.h profiler/cmd-run.c
 tests_profile_fixture_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_profile_fixture_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=nanosleep
 tests_profile_fixture_LDADD = profiler/libhcpprofiler.la $(PROFILER_CUDA)
 
 # In the CUDA driver's place; and one from before green contexts.
@@ -88,6 +91,7 @@ check_PROGRAMS += tests/gpu-machine
 tests_gpu_machine_SOURCES = tests/gpu-machine.c tests/fake-nvml.h tests/fake-cupti.h \
 	profiler/device-cuda.c profiler/cuda-timer.h profiler/cmd-run.c
 tests_gpu_machine_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_gpu_machine_LDFLAGS = -Wl,--wrap=clock_gettime,--wrap=nanosleep
 tests_gpu_machine_LDADD = profiler/libhcpprofiler.la
 check_LTLIBRARIES += tests/fake-nvml.la tests/fake-cupti.la
 tests_fake_nvml_la_SOURCES = tests/fake-nvml.c tests/fake-nvml.h

@@ -43,6 +43,7 @@ static void stubborn_daemon_is_killed(void **state)
     hcp_mps *mps = NULL;
     (void)state;
     setenv("FAKE_MPS", "stubborn", 1);
+    setenv("HCP_MPS_WAIT", "1", 1);
     assert_int_equal(hcp_mps_start(&mps, NULL), HCP_OK);
     pid_t pid = mps_daemon_pid();
     assert_true(alive(pid));
@@ -90,6 +91,7 @@ static void failures_say_why(void **state)
     assert_non_null(strstr(err.text, "pipe directory"));
     assert_non_null(strstr(err.text, "log directory"));
     setenv("FAKE_MPS", "mute", 1);
+    setenv("HCP_MPS_WAIT", "1", 1);
     assert_int_equal(hcp_mps_start(&mps, &err), HCP_FAILED);
     assert_non_null(strstr(err.text, "Cannot find MPS control daemon process"));
     assert_non_null(strstr(err.text, "control.log"));
