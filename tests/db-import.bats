@@ -290,14 +290,14 @@ other_rows() {
     hcp-profile export --db a.db | grep -q ',1.5,'
 }
 
-@test "merging thousands of rows takes seconds" {
+@test "merging thousands of rows takes a few transactions" {
     cd "$BATS_TEST_TMPDIR"
     awk -v head="$head" 'BEGIN { print head ",run_uid,samples_ms"
         for (i = 1; i <= 5000; i++) print "gpu-x,mps:50,flash,full," i ",64,1,big,1;1;1;1;1" }' |
         hcp-profile import --db big.db -
-    SECONDS=0
     run hcp-profile merge new.db big.db
-    [ "$SECONDS" -lt 10 ]
+    # bytes 24..27 of the file: the transactions it has seen
+    [ "$(od -An -tu1 -j24 -N4 new.db | awk '{ print (($1 * 256 + $2) * 256 + $3) * 256 + $4 }')" -lt 10 ]
     [[ "$output" == "big.db: 5000 kept"* ]]
 }
 

@@ -168,14 +168,12 @@ count() { grep -o -- "$1" <<<"$output" | wc -l; }
     [[ "$output" == *": 4 ms "* ]]
 }
 
-@test "twenty thousand scattered cells are fitted in seconds" {
+@test "twenty thousand scattered cells are fitted in a minute of a processor, not in hours" {
     awk 'BEGIN { print "device,limit,provider,mask,q_len,kv_len,time_ms"
         for (q = 1; q <= 100; q++) for (k = 1; k <= 200; k++)
             printf "gpu-x,mps:50,flash,full,%d,%d,%.6f\n", q * 120, k * 60, q * k / 1000 + 0.01 }' >"$csv"
     import "$csv"
-    SECONDS=0
-    hcp-plan fit --db "$db" --quiet
-    [ "$SECONDS" -lt 15 ]
+    (ulimit -t 60 && hcp-plan fit --db "$db" --quiet)
 }
 
 @test "a model fitted while rows came in is never taken for a newer one" {

@@ -35,7 +35,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 
 @test "a row for each end and block, with its times and provenance; a line for each fit" {
     with_mpi
-    run --separate-stderr "${beside[@]}" --lens 32,64 --heads 8 --kv-heads 2 --head-dim 64
+    run --separate-stderr "${beside[@]}" --lens 32,256 --heads 8 --kv-heads 2 --head-dim 64
     echo "$stderr" "$output" >&2
     [ "$status" -eq 0 ]
     [[ "$stderr" == *"cpu and cpu over mpi, 1 pair of limits, 4 blocks beside a transfer"* ]]
@@ -43,13 +43,14 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
     [[ "$output" == *BLOCKS*SLOWDOWN*TRANSFER_SLOWDOWN*OVERHEAD_US*MAX_ERROR_%* ]]
     [ "$(grep -c 'cpu:100 .*cpu:100 .*mpi ' <<<"$output")" -eq 10 ] # 2 ends of 4 blocks, 2 fits
     [ "$(rows "count(*)" "WHERE alone_ms > 0 AND beside_ms > 0 AND transfer_alone_ms > 0 AND transfer_beside_ms > 0 AND wait_ms >= 0 AND samples >= 3")" -eq 8 ]
-    [ "$(rows "DISTINCT mask || q_len || '/' || kv_len || '/' || bytes" "ORDER BY 1" | xargs)" = "causal32/32/16384 causal64/64/32768 full32/32/16384 full64/64/32768" ]
+    [ "$(rows "DISTINCT mask || q_len || '/' || kv_len || '/' || bytes" "ORDER BY 1" | xargs)" = "causal256/256/131072 causal32/32/16384 full256/256/131072 full32/32/16384" ]
     [ "$(rows "DISTINCT provider || ' ' || dtype || ' ' || phase || ' ' || heads || ' ' || kv_heads || ' ' || head_dim || ' ' || limiter_a || ' ' || limiter_b || ' ' || transport")" = "cpu-blas bf16 prefill 8 2 64 cpu:100 cpu:100 mpi" ]
     [ "$(rows "DISTINCT provider_version <> '' AND transport_version <> '' AND sm_seen = 1 AND channels IS NULL AND measured_at <> ''")" = 1 ]
     [ "$(rows "DISTINCT r.host = host_b" "JOIN run r ON r.id = run_id")" = 1 ]
     # The ends are one machine under one limit: two runs, so that neither row is lost.
     [ "$(rows "count(DISTINCT run_id)")" -eq 2 ]
-    # A longer block takes longer, alone and beside its transfer, and sizes were not measured.
+    # A block of 64 times the pairs takes longer, alone and beside its transfer, and sizes
+    # were not measured.
     [ "$(rows "count(*)" "a JOIN interference b USING (mask, limiter_a, device_a_id) WHERE a.q_len < b.q_len AND a.alone_ms < b.alone_ms AND a.beside_ms < b.beside_ms AND a.rowid % 2 = b.rowid % 2")" -gt 0 ]
     [ "$(sqlite3 "$HCP_DB" "SELECT count(*) FROM link")" -eq 0 ]
 }
@@ -102,7 +103,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 @test "started by mpirun: rank 0 stores and reports once" {
     long_test
     with_mpi
-    run --separate-stderr timeout 60 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    run --separate-stderr timeout 300 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         OMPI_MCA_rmaps_base_oversubscribe=1 mpirun -np 2 "${beside[@]}" --lens 32 --mask full 3>&-
     echo "$stderr" >&2
     [ "$status" -eq 0 ]

@@ -90,7 +90,7 @@ chain() {
         levels=10,20,30
         [ $i -ne 2 ] || levels=40,50,60
         # the third goes on with the run of the first, which has not ended
-        for _ in $(seq 300); do
+        for _ in $(seq 3000); do
             if [ $i -lt 3 ] || rows h.db | grep -q 'mps:[123]'; then break; fi
             sleep 0.02
         done
@@ -125,7 +125,7 @@ chain() {
     exec 7<pager
     read -r -u 7 line
     [[ "$line" == '# hcp profile, format '* ]]
-    timeout 10 hcp-profile run --device "$toy" --levels 20 "${shape[@]}"
+    timeout 120 hcp-profile run --device "$toy" --levels 20 "${shape[@]}"
     exec 7<&-
     [ "$(sqlite3 h.db "SELECT count(*) FROM cell WHERE limiter = 'mps:20'")" -gt 0 ]
 }

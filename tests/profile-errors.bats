@@ -35,15 +35,15 @@ usage() {
 stored() {
     hcp-profile export --format jsonl 2>/dev/null | grep -c '"status":"ok"' || true
 }
-within_30_s() { # COMMAND... comes true
-    for _ in $(seq 300); do
+eventually() { # COMMAND... comes true, within two minutes
+    for _ in $(seq 1200); do
         ! "$@" 2>/dev/null || return 0
         sleep 0.1
     done
     return 1
 }
 gone() { # its parent may be slow to collect it
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         kill -0 "$1" 2>/dev/null || return 0
         grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null && return 0
         sleep 0.1
@@ -206,7 +206,7 @@ fake_mps() {
     setpriv --reuid=65534 --regid=65534 --clear-groups \
         env FAKE_MPS= "$other/nvidia-cuda-mps-control" serve >/dev/null 2>&1 3>&- &
     pid=$!
-    within_30_s grep -q nvidia-cuda-mps "/proc/$pid/comm"
+    eventually grep -q nvidia-cuda-mps "/proc/$pid/comm"
     run hcp-profile devices
     kill $pid
     rm -r "$other"
@@ -342,11 +342,11 @@ fallback() {
     hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64 --causal-lens none
     "$top_builddir/tests/profile-fixture" lock "$HCP_DB" >held 3>&- &
     holder=$!
-    within_30_s grep -q held held
+    eventually grep -q held held
     hcp-profile run --device "$toy" --levels 50 --q-lens 128 --kv-lens 64,128 --causal-lens none \
         >/dev/null 2>err 3>&- &
     sweep=$!
-    within_30_s grep -q "waiting for the database" err
+    eventually grep -q "waiting for the database" err
     kill "$holder"
     wait "$sweep"
     [ "$(stored)" -eq 2 ]

@@ -88,9 +88,13 @@ finishes() { # SQL columns and the rest: rows of the table finish
 
 @test "this CPU: a plug-in that accumulates nothing, output in bf16: both passes" {
     long_test
-    run --separate-stderr hcp-profile run --device cpu --limits cpu:100,cpu:50 "${shape[@]}" --dtype bf16 \
-        --q-lens 64 --kv-lens 32 --causal-lens none --warm-up 0.005 --kernel "$plugin"
-    echo "$stderr" >&2
+    for _ in $(seq 20); do # a machine too busy to hold the limit says so
+        rm -f h.db
+        run --separate-stderr hcp-profile run --device cpu --limits cpu:100,cpu:50 "${shape[@]}" --dtype bf16 \
+            --q-lens 64 --kv-lens 32 --causal-lens none --warm-up 0.005 --kernel "$plugin"
+        echo "$stderr" >&2
+        [[ "$stderr $(hcp-profile show --failed 2>&1)" == *"limit cpu:50 not proven: the kernel had "* ]] || break
+    done
     [ "$status" -eq 0 ]
     [ "$(finishes "limiter || kind || q_len" "ORDER BY 1" | xargs)" = \
         "cpu:100merge16 cpu:100merge64 cpu:100store16 cpu:100store64 cpu:50merge16 cpu:50merge64 cpu:50store16 cpu:50store64" ]

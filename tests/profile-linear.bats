@@ -14,6 +14,7 @@ setup() {
     layer=(--hidden 256 --ffn 512 --heads 4 --kv-heads 2 --head-dim 64)
 }
 
+stored() { sql "SELECT count(*) FROM linear" 2>/dev/null || echo 0; }
 sql() { sqlite3 "${2-$HCP_DB}" "$1"; }
 
 # SQL over the objects of a JSON array, or over one object: f('name') is a member.
@@ -54,13 +55,18 @@ json() { # text, SELECT list
 }
 
 @test "killed in its midst, the same command goes on: no product twice, none lost" {
-    args=(--device "$toy,delay=4" --levels "50,100" --linear "${layer[@]}" --max-len 128)
+    args=(--device "$toy,delay=21" --levels "50,100" --linear "${layer[@]}" --max-len 128)
     for _ in 1 2 3 4 5; do
-        hcp-profile run "${args[@]}" >/dev/null 2>&1 &
-        sleep 0.08
-        kill -9 $!
+        was=$(stored)
+        hcp-profile run "${args[@]}" >/dev/null 2>&1 3>&- &
+        for _ in $(seq 6000); do # until it has added a row
+            [ "$(stored)" -le "$was" ] && kill -0 $! 2>/dev/null || break
+            sleep 0.01
+        done
+        kill -9 $! 2>/dev/null || true
         wait $! || true
     done
+    [ "$(stored)" -ge 5 ]
     hcp-profile run "${args[@]}"
     [ "$(sql "SELECT count(*), count(DISTINCT limiter || n_in || '-' || n_out || '-' || tokens) FROM linear")" = "64|64" ]
     [ "$(sql "PRAGMA integrity_check")" = ok ]

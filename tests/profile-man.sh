@@ -51,7 +51,13 @@ if test ! -x "$top_builddir/profiler/hcp-link" || ! command -v mpirun >/dev/null
     sed -i '/^hcp-profile link/d' runnable
 fi
 while read -r example; do
-    sh -c "$example" >said 2>&1 </dev/null || { echo "$example" && cat said; } >>bad
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        sh -c "$example" >said 2>&1 </dev/null && continue 2
+        # A machine too busy to hold a limit of its CPU says so.
+        hcp-profile show --failed 2>&1 | grep -q 'not proven: the kernel had' || break
+        rm -f hcp.db
+    done
+    { echo "$example" && cat said; } >>bad
 done <runnable
 test "$(wc -l <runnable)" -ge 6 || echo "only $(wc -l <runnable) examples" >>bad
 check "the page's examples run" bad
