@@ -90,23 +90,22 @@ teardown() {
 
 @test "GPU lost while the kernel is checked: no kernel is blamed, the same command goes on" {
     long_test
-    export FAKE_CUDA_GONE=$PWD/gone
     for how in fail crash; do
-        FAKE_CUDA_CHECK=$how FAKE_CUDA_TAKES=1 gpu --limits none "${two[@]}"
-        [ "$status" -eq 1 ]
-        [[ "$stderr" == *"the device was lost while fake was checked ("*") and could not be opened again (CUDA error 100); the same command goes on"* ]]
-        [ -z "$(rows)" ]
-        rm gone
+        FAKE_CUDA_CHECK=$how FAKE_CUDA_TAKES=1 FAKE_CUDA_GONE=$PWD/gone.$how each gone-$how --limits none "${two[@]}"
+        # One that is still there after a failure, or a crash, is no excuse.
+        FAKE_CUDA_CHECK=$how each here-$how --limits none "${two[@]}"
     done
-    # One that is still there after a failure, or a crash, is no excuse.
+    wait
     for how in fail crash; do
-        FAKE_CUDA_CHECK=$how gpu --db $how.db --limits none "${two[@]}"
-        [ "$status" -eq 1 ]
-        [ "$(rows --db $how.db | field status | paste -sd' ')" = 'failed failed' ]
+        [ "$(cat gone-$how.code)" -eq 1 ]
+        [[ "$(cat gone-$how.err)" == *"the device was lost while fake was checked ("*") and could not be opened again (CUDA error 100); the same command goes on"* ]]
+        [ -z "$(rows --db gone-$how.db)" ]
+        [ "$(cat here-$how.code)" -eq 1 ]
+        [ "$(rows --db here-$how.db | field status | paste -sd' ')" = 'failed failed' ]
     done
-    gpu --limits none "${two[@]}"
+    gpu --db gone-crash.db --limits none "${two[@]}"
     [ "$status" -eq 0 ]
-    [ "$(rows | field status | paste -sd' ')" = 'ok ok' ]
+    [ "$(rows --db gone-crash.db | field status | paste -sd' ')" = 'ok ok' ]
 }
 
 @test "Ctrl-Z and fg: the time between does not count against the worker" {
