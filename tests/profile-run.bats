@@ -203,12 +203,11 @@ process_gone() { # a zombie of ours counts as gone
 
 @test "--max-cell-time leaves slow cells out and says so" {
     long_test
-    run --separate-stderr hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --q-lens 64,128K \
-        --kv-lens 64,1M --causal-lens none --max-cell-time 1
+    run --separate-stderr hcp-profile run --device cpu --limits cpu:100 "${shape[@]}" --q-lens 64 \
+        --kv-lens 64,1G --causal-lens none --max-cell-time 1
     [ "$status" -eq 0 ]
     [[ "$stderr" == *"would take longer than 1 s each"* ]]
-    [ "$(rows | field kv_len | sort -nu | head -1)" = 64 ]
-    [ "$(rows | grep -c '"q_len":131072,"kv_len":1048576')" -eq 0 ]
+    [ "$(rows | field kv_len)" = 64 ]
 }
 
 @test "failed cells keep their error and are measured again only on request" {
