@@ -6,7 +6,7 @@
  * class; what a class says of its model's table is looked up once, and kept for a while:
  * other splits give ranks as many tokens, too. The times of all pairs of classes are then
  * a few multiplications each. What comes out, and in which order it is added, is what
- * sum_blocks() in eval.c does. */
+ * memo_sum() in memo.c does. */
 
 void few_bind(struct hcp_ring *ring)
 {
@@ -222,7 +222,7 @@ static void fill_tables(const struct problem *p, struct few *few, int32_t n)
     }
 }
 
-/* As sum_blocks(): adding 0 times something changes nothing. */
+/* As memo_sum(): adding 0 times something changes nothing. */
 double few_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy)
 {
     int earlier_alone = p->causal && p->layout == HCP_LAYOUT_CONTIGUOUS;

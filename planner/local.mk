@@ -1,29 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/models.c planner/bind.c \
-	planner/api.c planner/answer.c planner/strategies.c planner/round.c planner/sort.c \
-	planner/solve-search.c planner/solve-exact.c planner/reach.c planner/order.c \
-	planner/links.c planner/eval.c planner/few.c planner/tally.c planner/ring.c \
-	planner/rings.c planner/ring-wide.c planner/ring-lanes.h \
-	planner/ring-pieces.c planner/eval-pieces.c \
+PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/cost.h planner/json-in.h \
+	planner/links.h planner/memory.h planner/ring.h planner/models.c planner/bind.h \
+	planner/bind.c planner/bind-missing.c planner/init.c planner/api.c planner/answer.c \
+	planner/strategies.h planner/strategies.c planner/strategy-splits.c planner/round.c \
+	planner/sort.c planner/solve.h planner/solve-equal.c planner/solve-search.c \
+	planner/solve-exact.c planner/reach.c planner/order.c planner/links.c planner/eval.c \
+	planner/memo.c planner/few.c planner/tally.c planner/ring.c planner/rings.c \
+	planner/ring-wide.c planner/ring-lanes.h planner/ring-pieces.c planner/eval-pieces.c \
 	planner/cost.c planner/layer-cost.c planner/memory.c planner/memory-room.c \
 	planner/memory-forward.c planner/scratch.c planner/names.c planner/json.c \
 	planner/plan-write.c planner/plan-read.h planner/plan-read.c planner/plan-read-rank.c \
 	planner/json-members.h planner/json-members.c planner/plan-check.c planner/late.c \
 	planner/ring-late.c planner/joint.h planner/joint.c planner/joint-ring.c \
-	planner/joint-search.c planner/joint-memory.c planner/joint-answer.c \
-	planner/decode.h planner/decode.c planner/decode-solve.c planner/merge.c planner/moves.c \
-	planner/json-out.h planner/hash.h planner/carve.h planner/documents.h planner/documents.c \
-	planner/documents-eval.c planner/documents-search.c planner/documents-fill.c \
-	planner/documents-exact.c planner/documents-report.c \
+	planner/joint-search.c planner/joint-memory.c planner/joint-answer.c planner/decode.h \
+	planner/decode.c planner/decode-solve.c planner/merge.c planner/moves.c \
+	planner/json-out.h planner/hash.h planner/carve.h planner/documents.h \
+	planner/documents.c planner/documents-eval.c planner/documents-search.c \
+	planner/documents-fill.c planner/documents-exact.c planner/documents-report.c \
 	planner/documents-write.c planner/documents-read.c planner/rescale.c \
 	planner/rebalance.h planner/rebalance.c planner/rebalance-speed.c \
-	planner/rebalance-decide.c planner/rebalance-text.c \
-	planner/specs.h planner/specs.c planner/estimate.c planner/estimate-scale.c \
-	planner/moves.h planner/disagg.h planner/disagg.c planner/disagg-groups.c \
-	planner/disagg-search.c planner/disagg-answer.c planner/disagg-advise.c \
-	planner/chunks.h planner/chunks.c planner/chunks-eval.c planner/chunks-solve.c \
-	planner/chunks-run.c planner/chunks-exact.c planner/chunks-report.c \
-	planner/chunks-write.c planner/chunks-read.c
+	planner/rebalance-decide.c planner/rebalance-text.c planner/specs.h planner/specs.c \
+	planner/estimate.c planner/estimate-scale.c planner/moves.h planner/disagg.h \
+	planner/disagg.c planner/disagg-groups.c planner/disagg-search.c \
+	planner/disagg-answer.c planner/disagg-advise.c planner/chunks.h planner/chunks.c \
+	planner/chunks-eval.c planner/chunks-solve.c planner/chunks-run.c \
+	planner/chunks-exact.c planner/chunks-report.c planner/chunks-write.c \
+	planner/chunks-read.c
 
 # All of it but the export list: the library is made of this, and unit tests that look
 # inside link it.

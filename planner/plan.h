@@ -2,14 +2,16 @@
  *
  * Inside libhcpplan. Folder of the decision, in the order things happen:
  *
- *   models.c      database -> hcp_models            bind.c    ranks -> hcp_ring
+ *   models.c      database -> hcp_models            bind*.c   ranks -> hcp_ring
+ *   init.c        structs as they begin
  *   api.c         hcp_plan_split and friends        answer.c  numbers beside a split
  *   strategies.c  the six strategies                round.c   shares -> whole tiles
- *   solve-search.c, solve-exact.c                   shares that finish first
- *   reach.c       what cannot be faster
+ *   strategy-splits.c  what they choose from        reach.c   what cannot be faster
+ *   solve-equal.c, solve-search.c, solve-exact.c    shares that finish first
  *   order.c       the order of the ranks            links.c   links between them
  *   eval.c        a split's predicted time          ring.c    the recurrence
- *   few.c         ... of few ranks                  tally.c   busy times of many
+ *   memo.c        ... busy times of its ranks
+ *   few.c         ... of few ranks                  tally.c   ... of many
  *   eval-pieces.c the times of pieces of blocks     ring-pieces.c  ... with pieces
  *   ring-wide.c   ... for many ranks at a time      plan-write.c, plan-read*.c, json*.c,
  *   late.c        KV that comes late travels late   ring-late.c   ... in that order
@@ -25,24 +27,28 @@
  *   disagg*.c     prefill and decode on groups of ranks (disagg.h)
  *   chunks*.c     one prompt in chunks (chunks.h)
  *
+ * This header has structs, and what is not in cost.h, links.h, memory.h, ring.h or
+ * json-in.h, which it includes.
+ *
  * Nothing from hcp_plan_split downwards allocates: all arrays come from the caller's
  * workspace through struct scratch. Only + - * / sqrt and comparisons decide.
  */
 #ifndef HCP_PLAN_H
 #define HCP_PLAN_H
 #include "db/db.h"
-#include "db/interference.h"
 #include "fit/model-rows.h"
 #include "fit/model.h"
+#include "planner/cost.h"
 #include "planner/hcpplan.h"
+#include "planner/json-in.h"
+#include "planner/links.h"
+#include "planner/memory.h"
+#include "planner/ring.h"
 
-#define MAX_BUFFERS 16
 #define MAX_STRIPES 1024
-#define MAX_SUB_BLOCKS 64
 #define MEMO_CLASSES 512 /* at most, a multiple of 64 */
 #define MEMO_WORDS (MEMO_CLASSES / 64)
 #define JOINT_MAX_RANKS 256
-#define LATE_RANKS 64
 #define FEW_RANKS 16
 #define FEW_AXES 4
 #define FEW_PLACES 64
@@ -134,8 +140,6 @@ static inline hcp_source ring_source(const struct hcp_ring *of, hcp_source sourc
     return of->n_estimates > 0 ? HCP_FROM_ESTIMATED : source;
 }
 
-struct memory_forward;
-
 /* One question about one layout with one set of models. */
 /* Nodes of so many ranks in a row; 0: none. */
 struct nodes {
@@ -186,13 +190,6 @@ struct links {
     size_t n_shared;
     const hcp_place *places; /* by rank; instead of the above */
     hcp_link other;          /* of pairs without a link of their own */
-};
-
-/* A link as the recurrence needs it. */
-struct link_into {
-    double alpha_ms, token_ms;
-    struct hcp_interference beside;
-    int disturbs; /* beside is not 1, 1, 0 */
 };
 
 static inline const hcp_model *problem_model(const struct problem *p, size_t r)
@@ -253,50 +250,13 @@ struct active {
     int32_t n_present;
     int32_t *first, *last, *before, *total; /* by class; first and last: eval_source */
     int32_t *at;                            /* by class: its place in present */
-    int32_t *asked, *head_to;               /* by class, see sum_blocks() */
+    int32_t *asked, *head_to;               /* by class, see memo_sum() */
     double *head_ms;
     uint32_t *seen, split; /* by class: number of the last split that had it, of this one */
     int32_t *ask; /* classes, with lengths and times: blocks asked for together */
     int64_t *ask_len, *ask_keys;
     double *ask_ms;
     int direct; /* more classes than the memo holds: block times are asked one by one */
-};
-
-/* What the recurrence needs. Tables are [stride][stride] indexed by class. */
-struct ring_input {
-    int32_t m;
-    const int32_t *cls;
-    int32_t stride;
-    const double *own, *early, *late;
-    double (*ask)(const void *ctx, int32_t i, int32_t j); /* instead of early and late */
-    const void *ask_ctx;
-    const int32_t *hops; /* [m] ranks the KV of each travels on: up to its last reader */
-    const double *send_ms; /* [m] transfer of each rank's KV, start-ups included */
-    const double *before, *after; /* [m] work around the ring; NULL: none */
-    /* Blocks in pieces (no barrier): their number, times of computing and of transfer of
-     * the KV of rank j on rank i, valid until the next call. NULL: whole blocks. */
-    int32_t (*pieces)(void *ctx, int32_t i, int32_t j, const double **ms,
-                      const double **send_ms);
-    void *pieces_ctx;
-    int buffers, barrier;
-    const int32_t *run_end; /* [m] end of the run of equal classes each rank is in */
-    int32_t runs;           /* their number; 0: not counted */
-    /* Links that differ: [m] that into each rank, transfers its KV is sent in, tokens.
-     * NULL: send_ms. busy [m] then receives what is computed. */
-    const struct link_into *into;
-    const int32_t *starts;
-    const int64_t *len;
-    /* Where links do not disturb (busy NULL): into and len as arrays of numbers. */
-    const double *link_alpha, *link_token, *sent;
-    double *busy; /* (the ring's part of it) */
-    const int32_t *slots; /* [m] by which each rank's KV is late: for ring_run_late() */
-};
-
-/* What ring_run_late() needs, for up to LATE_RANKS ranks. */
-struct late_arrays {
-    int32_t *turn, *step;  /* [m][m] */
-    int32_t *count, *next; /* [m] */
-    double *ready, *fin;   /* [m][m] */
 };
 
 /* few.c: ranks of one model and share. */
@@ -317,33 +277,6 @@ struct few {
     double own[FEW_RANKS];
     double early[FEW_RANKS * FEW_RANKS], half[FEW_RANKS * FEW_RANKS];
     const double *late; /* early (no mask), half of the queries (zigzag), or nothing */
-};
-
-enum { RING_TILE = 960, RING_ROWS = MAX_BUFFERS / 2 }; /* ring-wide.c */
-
-/* Doubles from one row of m ranks to the next, of which rank 0 is number RING_LEAD: each
- * begins a line of the cache, there is room for one more rank on either side, and rows do
- * not lie a multiple of a page apart, where loads can wait for stores to another row. */
-enum { RING_LEAD = 8 };
-
-static inline size_t ring_pitch(int32_t m)
-{
-    size_t lines = ((size_t)m + 1 + 7) / 8 + 1;
-
-    return 8 * (m < 256 ? lines : (lines + 63 - 13) / 64 * 64 + 13);
-}
-
-enum { RINGS_ROWS = 12 }; /* rings.c */
-
-struct ring_arrays {
-    double *ready;   /* [MAX_BUFFERS][ring_pitch(m)] */
-    double *history; /* [MAX_BUFFERS + 1][ring_pitch(m)] */
-    double *step_ms, *step_send; /* [m] */
-    double *arrival; /* [m][MAX_SUB_BLOCKS], for pieces alone */
-    double *tile;    /* [2 RING_ROWS][ring_pitch(RING_TILE)], for more ranks than that */
-    int32_t *came, *buffer; /* [m], for joint splits alone */
-    double *outer;          /* [RINGS_ROWS][m], for two levels alone */
-    int32_t *turned;        /* [2][m] */
 };
 
 /* Times of FULL calls asked for lately, finish pass included: a direct-mapped table. */
@@ -434,46 +367,6 @@ size_t joint_runs_room(size_t n);
 size_t scratch_bytes(size_t n);
 void scratch_carve(struct scratch *s, void *workspace, size_t n);
 
-/* cost.c: times in ms, lengths in tokens. *source is raised to the hcp_source of the
- * answer if that is weaker; NULL costs less. All are non-decreasing in every length. */
-double cost_own(const struct problem *p, const hcp_model *model, int64_t len,
-                uint8_t *source);
-/* Block of own_len tokens' queries against the KV of a rank with kv_len tokens that
- * comes earlier (1) or later (0) in the ring. 0 if nothing is visible. */
-double cost_remote(const struct problem *p, const hcp_model *model, int64_t own_len,
-                   int64_t kv_len, int earlier, uint8_t *source);
-/* The same for n <= MEMO_CLASSES such ranks with kv_len[n] tokens, into ms[n]; keys: room
- * for n. */
-void cost_remotes(const struct problem *p, const hcp_model *model, int64_t own_len,
-                  int32_t n, const int64_t *kv_len, int earlier, int64_t *keys,
-                  double *ms);
-/* One FULL call, the merging of its result included. */
-double cost_call(const struct problem *p, const hcp_model *model, int64_t q_len,
-                 int64_t kv_len, uint8_t *source);
-/* The pieces in which the KV of a rank with len tokens travels: their number, and the
- * ends of them. */
-int32_t cost_cuts(const struct problem *p, int64_t len, int64_t ends[MAX_SUB_BLOCKS]);
-/* Its transfer, all pieces. */
-double cost_send(const struct problem *p, int64_t len);
-/* The (q_len, kv_len) calls that keys from .. to - 1 of such a block consist of, all
- * FULL: visit each; rows that see equally much are one call. */
-void cost_piece_calls(const struct problem *p, int64_t own_len, int64_t kv_len,
-                      int earlier, int64_t from, int64_t to,
-                      void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx);
-/* The calls of all its pieces. */
-void cost_each_call(const struct problem *p, int64_t own_len, int64_t kv_len, int earlier,
-                    void (*visit)(void *ctx, int64_t q_len, int64_t kv_len), void *ctx);
-/* Attention area (query, key pairs) of each rank; sums to S (S + 1) / 2 or S^2. */
-void cost_areas(const struct problem *p, const int64_t *tokens, int64_t *areas);
-/* Has a rank with len tokens work on KV from later ranks? */
-int cost_sees_later(const struct problem *p, int64_t len);
-/* How far each active rank's KV travels (len[m] > 0, in ring order). */
-void cost_hops(const struct problem *p, int32_t m, const int64_t *len, int32_t *hops);
-/* Segments of all ranks in rank order; counts[r] of rank r. Returns their number; out
- * NULL: only counts. Empty ones are left out. */
-size_t cost_segments(hcp_layout layout, int32_t stripes, size_t n, const int64_t *tokens,
-                     int64_t seq_len, hcp_segment *out, int64_t *counts);
-
 /* bind.c: numbers of the ring's distinct models, and what few.c keeps of them; again after
  * models have changed. */
 void bind_number(struct hcp_ring *ring);
@@ -485,188 +378,12 @@ hcp_status rescale_bind(hcp_ring *ring, char *text, size_t text_size);
 hcp_ring *rescale_copy(const hcp_ring *from);
 void rescale_set(hcp_ring *ring, const double *scale, const uint8_t *left_out);
 
-/* layer-cost.c: is a rank's linear work in its ranges; has it any? */
-int layer_valid(const hcp_rank *rank);
-int layer_given(const hcp_rank *rank);
-/* Do two ranks have the same? */
-int layer_alike(const hcp_rank *a, const hcp_rank *b);
-/* Linear work of a rank with len tokens in ms, before its ring, after it, and
- * both; 0 without tokens. Non-decreasing in len. */
-double layer_before_ms(const struct problem *p, size_t r, int64_t len);
-double layer_after_ms(const struct problem *p, size_t r, int64_t len);
-double layer_ms(const struct problem *p, size_t r, int64_t len);
-/* The shares in tokens, not rounded, with which all ranks of speed > 0 (attention area a
- * ms) are busy equally long where nobody waits, in p->layout; ranks whose fixed work alone
- * takes longer get none. Returns that time: no split of these ranks at these speeds is
- * faster. */
-double layer_shares(const struct problem *p, const double *speed, double *share);
-/* Area that a rank would do in a ms if it had the whole sequence, linear work and all. */
-double layer_speed(const struct problem *p, size_t r, double speed);
-
-/* memory.c: a rank's cap in bytes; more than anything where there is none. */
-int64_t memory_cap(const struct problem *p, size_t r);
-/* Product and sum; they stop at more than any cap. */
-int64_t memory_times(int64_t a, int64_t b);
-int64_t memory_plus(int64_t a, int64_t b);
-/* Bytes left beside the weights of a rank. */
-int64_t memory_room(const struct problem *p, size_t r);
-/* Bytes a token takes on its rank of `len` tokens, whose block is sent or is not. */
-int64_t memory_unit(const struct problem *p, int64_t len, int sends);
-/* Receive buffers of a rank in a ring of m. */
-int32_t memory_buffers(const struct problem *p, int32_t m);
-/* Bytes that len tokens take on a rank beside its weights, in a ring of m, the largest
- * block that it receives being `largest`. */
-int64_t memory_bytes(const struct problem *p, int64_t len, int64_t largest, int sends,
-                     int32_t m);
-/* The largest block that each of n ranks receives, those without tokens left out. Returns
- * the number of the others; *last_sends: whether the last one sends (all others do). */
-int32_t memory_largest(const struct problem *p, size_t n, const int64_t *len,
-                       int64_t *largest, int *last_sends);
-/* Does a split fit? Of the ranks rank[n], or (NULL) of all. largest [n] is filled. */
-int memory_fits(const struct problem *p, size_t n, const int32_t *rank,
-                const int64_t *len, int64_t *largest);
-/* HCP_STATUS_INFEASIBLE if a split does not: which rank lacks how much. */
-hcp_status memory_check(const struct problem *p, struct scratch *s, const int64_t *tokens,
-                        char *text, size_t text_size);
-/* Is it certain that no split fits? (Not of up to three ranks.) */
-int memory_hopeless(const struct problem *p, struct scratch *s,
-                    const hcp_question *question);
-/* Why no split fits in a layout, or in any (AUTO): by how many tokens, and the rank where
- * the fewest bytes more would do. */
-hcp_status memory_explain(const struct problem *p, struct scratch *s, hcp_layout layout,
-                          char *text, size_t text_size);
-/* Tokens that a rank could hold if it received none. */
-int64_t memory_tokens_alone(const struct problem *p, size_t r);
-
-/* memory-room.c: tokens that fit into so many bytes on a rank whose block is sent, or is not. */
-int64_t memory_tokens_in(const struct problem *p, int64_t bytes, int sends);
-/* Do blocks reach the ranks after them only? */
-int memory_forward(const struct problem *p);
-/* Caps under which every split into at most m ranks fits, rank h having `most`, which
- * nobody exceeds; inner: nor those before h that (only where blocks go forward). -1: h
- * cannot. */
-struct memory_shape {
-    size_t h;
-    int64_t most, inner;
-    int32_t m;
-};
-int memory_box(const struct problem *p, const uint8_t *allowed,
-               const struct memory_shape *b, int64_t *cap);
-/* Tokens by which memory falls short of the sequence; 0: cap is a box of splits with room
- * for it. Right, of up to 64 ranks that send whole blocks, but for two things: of more than
- * FORWARD_STEPS tiles where blocks go forward, only steps are looked at; and rings of fewer
- * ranks, which need fewer buffers, in groups of up to 16 (8 where blocks go forward) alone.
- * Otherwise some shares are looked at, and 0 is right. */
-int64_t memory_shortfall(const struct problem *p, const uint8_t *allowed, int64_t *cap);
-/* One box after the other that has room for the sequence; 0: no more. Begin with zeros. */
-enum { ALL_HOLDERS = 64 }; /* ranks up to which every one is tried as holder */
-struct memory_boxes {
-    size_t holder[ALL_HOLDERS];
-    int n, h;
-    int64_t k;
-    int32_t m;
-    struct memory_shape shape; /* of this one */
-};
-int memory_next_box(const struct problem *p, const uint8_t *allowed,
-                    struct memory_boxes *at, int64_t *cap);
-/* Of these the ones in which shares by weight under the caps take least time; how many. */
-enum { MEMORY_BOXES = 4 };
-int memory_best_boxes(const struct problem *p, const uint8_t *allowed,
-                      const double *weight, struct memory_shape out[MEMORY_BOXES],
-                      int64_t *cap);
-
-/* memory-forward.c: as memory_shortfall(), where blocks go forward, in p->forward. */
-enum { FORWARD_RANKS = 64, FORWARD_STEPS = 256, FORWARD_POINTS = 2 * FORWARD_STEPS + 2 };
-struct memory_forward {
-    const struct problem *p;
-    int64_t received;          /* bytes a token of the largest block received */
-    int32_t n_points;          /* of M */
-    int64_t m[FORWARD_POINTS]; /* ascending */
-    int64_t room[FORWARD_POINTS];
-    /* Tiles, without and with the remainder, in two generations; by rank how they are
-     * reached: M0, and the remainder. */
-    int64_t most[2][2][FORWARD_POINTS];
-    int16_t (*from)[2][FORWARD_POINTS];
-    int8_t (*took)[2][FORWARD_POINTS];
-};
-int64_t memory_forward_shortfall(const struct problem *p, const uint8_t *allowed,
-                                 int64_t *cap);
-
-/* ring.c: makespan in ms; fin [m]; steps NULL or [m * m], whose ranks are active
- * indices. */
-double ring_run(const struct ring_input *in, struct ring_arrays *a, double *fin,
-                hcp_step *steps);
-/* ring-pieces.c: the same for in->pieces. */
-double ring_run_pieces(const struct ring_input *in, struct ring_arrays *a, double *fin,
-                       hcp_step *steps);
-/* ring-wide.c: loops over many ranks, for the vector registers there are here. What they
- * do is written in ring-lanes.h. */
-struct ring_lanes {
-    void (*equal)(int32_t n, const double *ready, const double *freed,
-                  const double *passed, const double *before, double send, double ms,
-                  double *ready_next, double *fin);
-    void (*any)(int32_t n, const double *ready, const double *freed, const double *passed,
-                const double *before, const double *send, const double *ms,
-                double *ready_next, double *fin);
-    void (*equal_linked)(int32_t n, const double *ready, const double *freed,
-                         const double *passed, const double *before, const double *alpha,
-                         const double *token, double len, double ms, double *ready_next,
-                         double *fin);
-    void (*link)(int32_t n, const double *alpha, const double *token, const double *len,
-                 double *send);
-    void (*inner)(int32_t n, const double *there, const double *link, const double *freed,
-                  const double *passed, const double *before, double send, double ms,
-                  double *now, double *fin);
-    void (*inner_any)(int32_t n, const double *there, const double *link,
-                      const double *freed, const double *passed, const double *before,
-                      const double *send, const double *ms, double *now, double *fin);
-    void (*look_up)(int32_t n, const double *table, int32_t stride, const int32_t *mine,
-                    const int32_t *theirs, double *ms);
-    void (*classed)(int32_t n, const double *ready, const double *freed,
-                    const double *passed, const double *before, const double *send,
-                    const double *table, int32_t stride, const int32_t *mine,
-                    const int32_t *theirs, double *ready_next, double *fin);
-};
-const struct ring_lanes *ring_lanes_here(void);
-/* The same recurrence, fast, for inputs that ring_is_wide() says it is for. */
-int ring_is_wide(const struct ring_input *in, int *falling);
-double ring_run_wide(const struct ring_input *in, struct ring_arrays *a, int falling,
-                     double *fin);
-/* By how much computing and transfer beside each other stretch block k of rank i, all its
- * pieces alike; alone_of: what a rank computes in a step, alone. */
-struct ring_stretch {
-    double compute, transfer, overhead_ms;
-};
-struct ring_stretch ring_stretch_of(const struct ring_input *in, int32_t i, int32_t k,
-                                    double (*alone_of)(const struct ring_input *, int32_t,
-                                                       int32_t));
-
-/* Where links differ: alone, KV of rank j into rank i; beside what is computed, block k
- * into rank i; block k on rank i, own_ms and peer_ms being what its block k (or k - 1)
- * and that of the rank before take alone. */
-double ring_transfer_ms(const struct ring_input *in, int32_t i, int32_t k, double own_ms,
-                        double peer_ms);
-double ring_compute_ms(const struct ring_input *in, int32_t i, int32_t k, double own_ms,
-                       double peer_ms);
-/* ring-late.c: the same for in->slots; HUGE_MS: with these buffers it stops. */
-double ring_run_late(const struct ring_input *in, const struct late_arrays *a,
-                     double *fin, hcp_step *steps);
-/* What no order of the blocks can beat, whole blocks: every rank computes what it sees
- * as soon as it can be there with nothing else under way, and the link into it carries
- * all of that. Interference factors are left out. */
-double ring_late_bound(const struct ring_input *in, const struct late_arrays *a);
-/* Shared by both: the rows of step k, and a step of the report. */
-double *ring_ready(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
-double *ring_fin(const struct ring_input *in, const struct ring_arrays *a, int32_t k);
-void ring_put_step(const struct ring_input *in, hcp_step *steps, int32_t i, int32_t k,
-                   double ready, double start, double busy, double fin, double wait);
-
 /* few.c: what is to be known of a ring's models. */
 void few_bind(struct hcp_ring *ring);
 /* Whether splits are evaluated there: of few ranks and tables, in whole blocks of one call.
  */
 int few_possible(const struct problem *p);
-/* find_classes() and sum_blocks(): the split into s->act, its tables into s->few. */
+/* memo_find_classes() and memo_sum(): the split into s->act, its tables into s->few. */
 void few_classes(const struct problem *p, struct scratch *s, const int64_t *tokens);
 double few_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy);
 /* eval_source() of that split. */
@@ -677,8 +394,17 @@ uint8_t few_source(const struct problem *p, const struct scratch *s);
 int tally_possible(const struct problem *p);
 double tally_busy(const struct problem *p, const int64_t *tokens, double *busy);
 
-/* eval.c */
+/* memo.c */
 void memo_reset(struct memo *memo);
+/* The classes of a split into s->act, those that come first numbered first; direct if the
+ * memo cannot hold them. */
+void memo_find_classes(const struct problem *p, struct scratch *s, const int64_t *tokens);
+/* Busy times of that split into busy[] by active index; returns the largest. Asks the
+ * models for what the memo does not have: afterwards all blocks of the split are in it.
+ * Stops at a rank that is busy for limit_ms. */
+double memo_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy);
+
+/* eval.c */
 /* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens).
  * Gives up, and leaves nothing there, when a rank's blocks alone take limit_ms. */
 struct score eval_split(const struct problem *p, struct scratch *s, const int64_t *tokens,
@@ -718,73 +444,6 @@ struct cached_call *eval_find_call(struct scratch *s, int32_t id, int64_t q_len,
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len, double limit_ms);
 
-/* links.c: HCP_STATUS_INVALID and why. */
-hcp_status links_check(const hcp_question *q, size_t n, char *text, size_t text_size);
-/* Whether a speed, a time or a slowdown is out of range. */
-int links_bad_numbers(const hcp_link *link);
-/* Whether a plan's places are no permutation, or a link in them is none. */
-int links_bad_places(const hcp_plan *plan);
-/* The link from one rank to another, by position, alone. */
-hcp_link links_between(const struct problem *p, size_t from, size_t to);
-/* Links into the ranks of s->act, whose KV travels s->hops, into s->into, and s->starts.
- */
-void links_into(const struct problem *p, struct scratch *s);
-/* The same for up to four ranks, into[4]. */
-void links_into_small(const struct problem *p, int m, const int32_t *rank,
-                      const int32_t *hops, struct link_into *into);
-/* The places of a plan: rank, and link to the next rank with tokens (kv: or with KV; NULL
- * where KV goes with the tokens). */
-void links_places(const struct problem *p, struct scratch *s, const int64_t *tokens,
-                  const int64_t *kv, hcp_place *places);
-
-/* rings.c: HCP_STATUS_INVALID and why; whether a number is out of range; into a problem.
- */
-hcp_status nodes_check(const hcp_question *q, char *text, size_t text_size);
-int nodes_bad_numbers(int32_t ranks, double alpha_us, double gbps, double shared_gbps);
-void nodes_set(struct problem *p, int32_t ranks, double alpha_us, double gbps,
-               double shared_gbps);
-/* The link into each of m ranks in one ring of p->nodes. */
-void nodes_into(const struct problem *p, int32_t m, const int32_t *rank,
-                struct link_into *into);
-/* Ranks of each inner ring of the ranks with tokens; 0: they have no two levels. */
-int32_t rings_inner(const struct problem *p, int32_t m, const int32_t *rank,
-                    const int32_t *hops);
-/* ring_run with two levels; inner > 0 as above. */
-double rings_run(const struct problem *p, const struct ring_input *in,
-                 struct ring_arrays *a, int32_t inner, double *fin, hcp_step *steps);
-/* order_decide, in one ring or with two levels; sets inner, one_ring_ms, two_level_ms. */
-hcp_status rings_decide(struct problem *p, struct scratch *s,
-                        const hcp_question *question, int exhaustive, char *text,
-                        size_t text_size, struct answer *out);
-/* The faster of both for the split of strategy_given(). */
-void rings_given(struct problem *p, struct scratch *s, const hcp_question *question,
-                 struct answer *out);
-
-/* order.c: s->view, caps and speeds for the ranks of `ring` in this order (position ->
- * index), which is copied to s->place; p then asks about that. */
-void order_set(struct problem *p, struct scratch *s, const hcp_ring *ring,
-               const int32_t *order);
-/* strategy_decide, and late_decide where the question asks for it, in the order, or over
- * the orders, that it says. Sets given_order_ms and any_order_ms. exhaustive: -1 as many
- * orders as are few, 0 never, 1 always. */
-hcp_status order_decide(struct problem *p, struct scratch *s,
-                        const hcp_question *question, int exhaustive, char *text,
-                        size_t text_size, struct answer *out);
-
-/* late.c: an answer with each rank's KV as late as is best, into p->slots; free: the tokens
- * may change, too. Sets in_turn_ms and late_bound_ms. */
-void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
-                 int free_tokens, struct answer *out);
-
-/* To compare orders: the time of a split, or of those found from it on (free), in p's
- * layout with each rank's KV as late as is best; HUGE_MS: outside the measured lengths. */
-double late_glance(struct problem *p, struct scratch *s, const int64_t *tokens,
-                   int free_tokens);
-/* HCP_STATUS_INVALID and why: ways to run a ring in which KV cannot be late. */
-hcp_status late_check(int32_t sub_blocks, int32_t barrier, char *text, size_t text_size);
-/* Whether a plan with late KV is none that could be made. */
-int late_bad(const hcp_plan *plan);
-
 /* round.c: tiles a rank may hold beside the rest (1) or not (0). */
 int64_t round_room(const struct problem *p, size_t r, int with_rest);
 /* Tokens by weight (>= 0; 0 = none unless caps force it), whole tiles and one rest,
@@ -803,7 +462,7 @@ void sort_descending(const double *value, int32_t *order, size_t n);
  * those of out. */
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
-/* About what solve_search() will come to where nobody waits; to compare layouts by. */
+/* solve-equal.c: about what solve_search() will come to where nobody waits; to compare layouts by. */
 double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed);
 /* The best split found from one on, into it: of four allowed ranks with contiguous shares
  * under a causal mask. Others: gave_up. s->fin and s->busy are of another split. */
@@ -936,33 +595,5 @@ uint64_t answer_models_hash(const struct hcp_ring *ring, hcp_model_kind kind);
 /* plan-check.c: why a plan's tokens do not add up, or its segments are not those its
  * layout gives them, of queries and of KV; NULL: all is well. */
 const char *plan_inconsistent(const hcp_plan *plan, size_t n_ranks);
-
-/* json.c: a strict JSON reader over a string. Its names are not those of jansson, which a
- * static link would mix up. The reading functions return 0, or -1 with
- * a reason in error (the first one stays). */
-struct json_in {
-    const char *start, *p, *end;
-    char error[96];
-};
-int jin_fail(struct json_in *in, const char *what);
-/* Says in which member an error is, if none is named yet; returns rc. */
-int jin_within(struct json_in *in, const char *key, int rc);
-int jin_literal(struct json_in *in, char c); /* skips white space, then exactly c */
-int jin_peek(struct json_in *in);            /* next character after white space, or -1 */
-int jin_string(struct json_in *in, char *out, size_t size); /* too long: error */
-int jin_double(struct json_in *in, double *out);            /* null -> NaN */
-int jin_int(struct json_in *in, int64_t min, int64_t max, int64_t *out);
-int jin_skip(struct json_in *in); /* any value, nested at most 32 deep */
-int jin_bool(struct json_in *in, int32_t *out);
-int jin_int32(struct json_in *in, int64_t min, int64_t max, int32_t *out);
-int jin_hash(struct json_in *in, uint64_t *out); /* 16 hexadecimal digits in a string */
-/* Which of n names a key is; -1: none. */
-int jin_member(const char *const *names, int n, const char *key);
-/* Calls member for every member of the object that follows, with its key; keys of more
- * than 63 characters are skipped. Duplicate keys are the caller's to refuse. */
-int jin_object(struct json_in *in,
-               int (*member)(struct json_in *in, const char *key, void *ctx), void *ctx);
-int jin_array(struct json_in *in, int (*element)(struct json_in *in, void *ctx),
-              void *ctx);
 
 #endif

@@ -5,7 +5,7 @@
  * how far a search gets below where it begins has been looked at, not derived. Of 140,000
  * random plans of up to 16 ranks (tables with kinks and regressions, short and long
  * sequences, links, buffers, caps and linear work of all kinds) two came out differently
- * with what is given up here and in strategies.c than without: one is faster, since
+ * with what is given up here and in strategy-splits.c than without: one is faster, since
  * another layout stayed within the measured lengths, one names a drop_ms that differs in
  * its last bit. */
 

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <string.h>
-#include "planner/plan.h"
+#include "planner/solve.h"
 
-/* Up to SMALL_GROUP ranks the local search looks at every receiver, also at ranks without
- * tokens. Above LARGE_GROUP it is not tried where equal busy times are already 1 / MARGIN
- * longer than what is to be beaten; below, it is always: where fixed costs dominate, it
- * gains more than that by leaving ranks out. */
-#define MARGIN 0.9
-enum { SMALL_GROUP = 8, LARGE_GROUP = 64, THOROUGH = 600, NEAR = 200 };
+/* From the split of solve-equal.c on: moves of tiles, judged by the recurrence. */
 
 /* Four ranks with contiguous shares under a causal mask: what a move costs its receiver
  * depends on who is before whom, and the way down ends early in a split that is none. */
@@ -16,242 +10,6 @@ static int is_four(const struct problem *p, int64_t n_allowed)
 {
     return n_allowed == 4 && p->n <= LARGE_GROUP && p->causal &&
            p->layout == HCP_LAYOUT_CONTIGUOUS && p->sub_blocks == 1;
-}
-
-static int64_t count(const struct problem *p, const uint8_t *allowed)
-{
-    int64_t n = 0;
-
-    for (size_t r = 0; r < p->n; r++)
-        n += allowed[r] != 0;
-    return n;
-}
-
-/* Share weights from speeds by the closed forms of theory.md: where a rank's work is
- * linear in its share, shares follow speed; contiguous under a causal mask, the borders
- * are at sqrt(cumulative speed). With linear work by layer-cost.c. Returns the time that all
- * are then busy, -1 without linear work. */
-static double weights_from_speed(const struct problem *p, const double *speed,
-                                 double *weight)
-{
-    double sum = 0, cum = 0, border = 0;
-
-    if (p->linear)
-        return layer_shares(p, speed, weight);
-    if (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS) {
-        memcpy(weight, speed, p->n * sizeof *weight);
-        return -1;
-    }
-    for (size_t r = 0; r < p->n; r++)
-        sum += speed[r];
-    for (size_t r = 0; r < p->n; r++) {
-        double next;
-
-        cum += speed[r];
-        next = sqrt(cum / sum);
-        weight[r] = speed[r] > 0 ? next - border : 0;
-        border = next;
-    }
-    return -1;
-}
-
-/* Speeds to begin with: a square block of an average share. One model call a model. */
-static void first_speeds(const struct problem *p, struct scratch *s,
-                         const uint8_t *allowed, double *speed)
-{
-    int64_t m = count(p, allowed), len;
-
-    len = p->seq_len / m > p->tile ? p->seq_len / m : p->tile;
-    for (int32_t id = 0; id < p->ring->n_ids; id++)
-        s->probe[id] = -1;
-    for (size_t r = 0; r < p->n; r++) {
-        double *known = &s->probe[p->ring->ranks[r].id[p->kind]];
-
-        speed[r] = 0;
-        if (!allowed[r])
-            continue;
-        if (*known < 0)
-            *known = (double)len * (double)len /
-                     hcp_model_block_ms(problem_model(p, r), 0, len, len, NULL);
-        speed[r] = *known;
-    }
-}
-
-/* Where work is linear in the share, equal ranks of a large group get equal speeds: those
- * of their kind together. What they differ by, their place in the ring, costs less than
- * the runs of equal shares save. */
-static void average_speeds(const struct problem *p, struct scratch *s,
-                           const int64_t *tokens, double *speed)
-{
-    double *area = s->probe, *ms = s->probe + 2 * p->n;
-
-    for (int32_t id = 0; id < p->ring->n_ids; id++)
-        area[id] = ms[id] = 0;
-    for (size_t r = 0; r < p->n; r++) {
-        int32_t id = p->ring->ranks[r].id[p->kind];
-
-        if (tokens[r] > 0) {
-            area[id] += (double)s->areas[r];
-            ms[id] += s->busy[r] - (p->linear ? layer_ms(p, r, tokens[r]) : 0);
-        }
-    }
-    for (size_t r = 0; r < p->n; r++) {
-        int32_t id = p->ring->ranks[r].id[p->kind];
-
-        if (speed[r] > 0 && ms[id] > 0)
-            speed[r] = area[id] / ms[id];
-    }
-}
-
-/* How many splits the local search may evaluate, each in m^2 steps. It corrects for what
- * busy times do not see (waiting, rings that got smaller); on random groups more than
- * this gained less than 0.1 %. */
-static int budget_of(int64_t m)
-{
-    if (m <= SMALL_GROUP)
-        return 24;
-    if (m <= LARGE_GROUP)
-        return 16;
-    return m <= 256 ? 4 : 0;
-}
-
-double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed)
-{
-    int64_t *tokens = s->tokens[TOK_START];
-    double area = 0, sum = 0, most;
-    int rough;
-
-    first_speeds(p, s, allowed, s->speed);
-    weights_from_speed(p, s->speed, s->weight);
-    if (round_shares(p, s, s->weight, tokens))
-        return HUGE_MS;
-    most = eval_busy_about(p, s, tokens, &rough);
-    if (p->linear)
-        return most;
-    cost_areas(p, tokens, s->areas);
-    for (size_t r = 0; r < p->n; r++)
-        if (tokens[r] > 0) {
-            area += (double)s->areas[r];
-            sum += (double)s->areas[r] / s->busy[r];
-        }
-    return area / sum;
-}
-
-/* Repeats "speed = area / time in this very split, shares from speeds" until the split
- * stands still: equal finish times where waiting does not matter. Leaves the best split
- * seen (by busy time) in out; returns its busy time, -1 if infeasible, or -2 when the
- * first rounds show that limit_ms is out of reach: at the speeds they have, the whole
- * area would take these ranks longer by a margin. *stale: s->busy is of another split;
- * *rough: as of eval_busy(). */
-static double equalise(const struct problem *p, struct scratch *s, const uint8_t *allowed,
-                       double limit_ms, int64_t *out, int *stale, int *rough)
-{
-    int64_t *tokens = s->tokens[TOK_START];
-    double *speed = s->speed, least = -1, bound_ms;
-    int large = count(p, allowed) > LARGE_GROUP;
-
-    bound_ms = large ? 0 : reach_bound(p, s, allowed, limit_ms);
-    first_speeds(p, s, allowed, speed);
-    for (int round = 0; round < 6; round++) {
-        double most, fewest = -1, area = 0, sum = 0, tile_ms = 0, all_ms, margin;
-        int64_t m = 0;
-
-        all_ms = weights_from_speed(p, speed, s->weight);
-        if (round_shares(p, s, s->weight, tokens))
-            return -1;
-        if (round > 0 && memcmp(tokens, out, p->n * sizeof *tokens) == 0)
-            break;
-        most = eval_busy_about(p, s, tokens, rough);
-        *stale = least >= 0 && most >= least;
-        if (!*stale) {
-            least = most;
-            memcpy(out, tokens, p->n * sizeof *tokens);
-        }
-        cost_areas(p, tokens, s->areas);
-        for (size_t r = 0; r < p->n; r++) {
-            if (tokens[r] == 0)
-                continue;
-            if (!p->linear)
-                speed[r] = (double)s->areas[r] / s->busy[r];
-            else if (s->busy[r] > layer_ms(p, r, tokens[r]))
-                speed[r] =
-                    (double)s->areas[r] / (s->busy[r] - layer_ms(p, r, tokens[r]));
-            m++;
-            area += (double)s->areas[r];
-            sum += speed[r];
-            fewest = fewest < 0 || s->busy[r] < fewest ? s->busy[r] : fewest;
-            if (s->busy[r] * (double)p->tile > tile_ms * (double)tokens[r])
-                tile_ms = s->busy[r] / (double)tokens[r] * (double)p->tile;
-        }
-        if (large && (!p->causal || p->layout != HCP_LAYOUT_CONTIGUOUS))
-            average_speeds(p, s, tokens, speed);
-        s->estimate_ms = area / sum;
-        if (reach_beyond(p, bound_ms, s->estimate_ms, limit_ms))
-            return -2;
-        /* Where no local search follows, the speeds are all that still changes. */
-        margin = budget_of(m) > 0 ? MARGIN : 0.99;
-        if (!*rough && large && !p->linear && margin * area >= limit_ms * sum)
-            return -2;
-        if (!*rough && large && p->linear && round > 0 && margin * all_ms >= limit_ms)
-            return -2;
-        if (most - fewest <= tile_ms) /* no tile to move: rounding is what is left */
-            break;
-    }
-    return least;
-}
-
-/* Moves single tiles from the busiest rank to where they cost least, by each rank's
- * average cost of a tile and without asking the models: takes the roughness of rounding
- * out of a split. Returns the busy time of what is then in out. */
-static double polish(const struct problem *p, struct scratch *s, const uint8_t *allowed,
-                     int64_t n_allowed, double least, int stale, int64_t *out)
-{
-    int64_t *tokens = s->tokens[TOK_START];
-    double *busy = s->value2, *tile_ms = s->weight;
-    int rough;
-
-    if (stale)
-        eval_busy(p, s, out, &rough);
-    for (int round = 0; round < 3; round++) {
-        double most_then;
-        int moves = 0, limit = n_allowed < 32 ? (int)n_allowed : 32;
-
-        memcpy(tokens, out, p->n * sizeof *tokens);
-        memcpy(busy, s->busy, p->n * sizeof *busy);
-        for (size_t r = 0; r < p->n; r++)
-            tile_ms[r] = tokens[r] ? busy[r] / (double)tokens[r] * (double)p->tile : 0;
-        for (; moves < limit; moves++) {
-            double most = -1, least_then = HUGE_MS;
-            size_t from = 0, to = p->n;
-
-            /* Whose turn it is cannot be predicted: without branches on it. */
-            for (size_t r = 0; r < p->n; r++) {
-                int takes = (allowed[r] != 0) & (tokens[r] > 0) &
-                            (tokens[r] + p->tile <= p->cap[r]);
-                double then = takes ? busy[r] + tile_ms[r] : HUGE_MS;
-
-                from = busy[r] > most ? r : from;
-                most = busy[r] > most ? busy[r] : most;
-                to = then < least_then ? r : to;
-                least_then = then < least_then ? then : least_then;
-            }
-            if (to == p->n || to == from || tokens[from] < p->tile ||
-                least_then >= most)
-                break;
-            tokens[from] -= p->tile;
-            tokens[to] += p->tile;
-            busy[from] -= tile_ms[from];
-            busy[to] += tile_ms[to];
-        }
-        if (moves == 0)
-            break;
-        most_then = eval_busy(p, s, tokens, &rough);
-        if (most_then >= least)
-            break;
-        least = most_then;
-        memcpy(out, tokens, p->n * sizeof *tokens);
-    }
-    return least;
 }
 
 struct search {
@@ -595,7 +353,7 @@ static double start_in_memory(const struct problem *p, struct scratch *s,
     int n;
 
     boxed.cap = s->box;
-    weights_from_speed(p, s->speed, s->weight);
+    solve_weights(p, s->speed, s->weight);
     n = memory_best_boxes(p, allowed, s->weight, box, s->box);
     for (int i = 0; i < n || (best < 0 && i == n); i++) {
         int stale = 0, rough;
@@ -605,7 +363,7 @@ static double start_in_memory(const struct problem *p, struct scratch *s,
         if (i < n ? memory_box(p, allowed, &box[i], s->box) != 0
                   : memory_shortfall(p, allowed, s->box) > 0)
             continue;
-        busy = equalise(&boxed, s, allowed, HUGE_MS, trial, &stale, &rough);
+        busy = solve_equalise(&boxed, s, allowed, HUGE_MS, trial, &stale, &rough);
         if (busy < 0)
             continue;
         score = eval_split(p, s, trial, HUGE_MS, NULL);
@@ -617,7 +375,7 @@ static double start_in_memory(const struct problem *p, struct scratch *s,
     return best;
 }
 
-/* polish(), but for what does not fit then. */
+/* solve_polish(), but for what does not fit then. */
 static double polish_in_memory(const struct problem *p, struct scratch *s,
                                const uint8_t *allowed, int64_t n_allowed, double least,
                                int stale, int64_t *out)
@@ -627,7 +385,7 @@ static double polish_in_memory(const struct problem *p, struct scratch *s,
 
     if (p->memory)
         memcpy(before, out, p->n * sizeof *out);
-    busy = polish(p, s, allowed, n_allowed, least, stale, out);
+    busy = solve_polish(p, s, allowed, n_allowed, least, stale, out);
     if (!p->memory || memory_fits(p, p->n, NULL, out, s->largest))
         return busy;
     memcpy(out, before, p->n * sizeof *out);
@@ -644,10 +402,10 @@ struct score solve_search(const struct problem *p, struct scratch *s,
                        .cand = s->tokens[TOK_CAND],
                        .fin = s->weight,
                        .busy = s->value2,
-                       .n_allowed = count(p, allowed)};
+                       .n_allowed = solve_count(p, allowed)};
     int64_t m = 0, step = 1;
     int stale = 0, rough = 0, boxed = 0;
-    double busy = equalise(p, s, allowed, limit_ms, out, &stale, &rough);
+    double busy = solve_equalise(p, s, allowed, limit_ms, out, &stale, &rough);
 
     if (busy == -1)
         return (struct score){1, 0, 0, 0};
@@ -663,14 +421,14 @@ struct score solve_search(const struct problem *p, struct scratch *s,
         m += out[r] > 0;
     if (q.n_allowed <= LARGE_GROUP && !boxed)
         busy = polish_in_memory(p, s, allowed, q.n_allowed, busy, stale, out);
-    q.budget = budget_of(m);
+    q.budget = solve_budget(m);
     /* No split of these ranks gets there, or none that is looked at. */
     if (!rough && q.n_allowed > LARGE_GROUP && !boxed &&
         busy * (q.budget > 0 ? MARGIN : 1) >= limit_ms)
         return (struct score){0, 1, 0, limit_ms};
     keep(&q, eval_split(p, s, out, HUGE_MS, NULL));
     scan(&q);
-    q.budget = budget_of(m);
+    q.budget = solve_budget(m);
     while (step * 8 * m <= p->tiles)
         step *= 2;
     for (; step > 0 && q.budget > 0; step /= 2)
@@ -696,7 +454,7 @@ struct score solve_from(const struct problem *p, struct scratch *s,
                        .cand = s->tokens[TOK_CAND],
                        .fin = s->weight,
                        .busy = s->value2,
-                       .n_allowed = count(p, allowed)};
+                       .n_allowed = solve_count(p, allowed)};
 
     if (!is_four(p, q.n_allowed))
         return (struct score){0, 1, 0, 0};

@@ -16,7 +16,7 @@ trap 'exit 1' INT TERM
 
 sources="$top_srcdir/tests/plan-fingerprint.c $top_srcdir/tests/plan-fixture.c
 $top_srcdir/tests/decode-reference.c"
-for f in models bind api answer strategies round sort solve-search solve-exact reach eval few \
+for f in models bind bind-missing init api answer strategies strategy-splits round sort solve-equal solve-search solve-exact reach eval memo few \
     tally eval-pieces order links ring rings ring-wide ring-pieces cost layer-cost memory \
     memory-room memory-forward scratch names json plan-write plan-read plan-read-rank json-members plan-check late \
     ring-late joint joint-ring joint-search joint-memory joint-answer \
