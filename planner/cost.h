@@ -3,8 +3,8 @@
  * Inside libhcpplan: times of blocks, and linear work around a ring (cost.c,
  * layer-cost.c).
  */
-#ifndef HCP_COST_H
-#define HCP_COST_H
+#ifndef HCP_PLAN_COST_H
+#define HCP_PLAN_COST_H
 #include <stddef.h>
 #include "fit/model.h"
 #include "planner/hcpplan.h"

@@ -3,8 +3,8 @@
  * Inside libhcpplan: links between ranks, nodes and rings of rings, and in which order
  * ranks and KV go round (links.c, rings.c, order.c, late.c).
  */
-#ifndef HCP_LINKS_H
-#define HCP_LINKS_H
+#ifndef HCP_PLAN_LINKS_H
+#define HCP_PLAN_LINKS_H
 #include <stddef.h>
 #include "planner/hcpplan.h"
 

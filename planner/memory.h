@@ -2,8 +2,8 @@
  *
  * Inside libhcpplan: caps in bytes (memory*.c).
  */
-#ifndef HCP_MEMORY_H
-#define HCP_MEMORY_H
+#ifndef HCP_PLAN_MEMORY_H
+#define HCP_PLAN_MEMORY_H
 #include <stddef.h>
 #include "planner/hcpplan.h"
 

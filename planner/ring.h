@@ -2,8 +2,8 @@
  *
  * Inside libhcpplan: the recurrence round a ring (ring*.c).
  */
-#ifndef HCP_RING_H
-#define HCP_RING_H
+#ifndef HCP_PLAN_RING_H
+#define HCP_PLAN_RING_H
 #include <stddef.h>
 #include "db/interference.h"
 #include "planner/hcpplan.h"
