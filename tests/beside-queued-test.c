@@ -93,8 +93,9 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A quarter of the samples are below: what lies behind a slow block takes about as long as
- * that in all of them, and what does not far less in some, however busy the machine is. */
+/* A quarter of the samples are below: what lies behind a slow block takes about as long
+ * as that in all of them, and what does not far less in some, however busy the machine
+ * is. */
 static double quarter(const struct beside_block *b, enum hcp_beside_time time)
 {
     double ms[HCP_LINK_SAMPLES];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A libnccl.so.2 for streams of fake-gpu: a Unix socket from each rank of a communicator to
- * each other, by names that are no files: nothing is left of a process that is killed. As in NCCL, making one blocks until both ends do, and a send is over only when it has
+ * A libnccl.so.2 for streams of fake-gpu: a Unix socket from each rank of a communicator
+ * to each other, by names that are no files: nothing is left of a process that is killed.
+ * As in NCCL, making one blocks until both ends do, and a send is over only when it has
  * been received; both last for ever without the other end, unless aborted.
  */
 #include <errno.h>

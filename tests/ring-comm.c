@@ -138,10 +138,10 @@ static void hang(void *ctx)
         pause();
 }
 
-/* watch DIR TIMEOUT [hang|fail RANK|stop RANK|end]: a ring in which everybody waits for the
- * rank before; the script does something to one of them. fail: that rank ends with an error
- * of its own. stop: it does not go on. end: nobody waits, the run ends well, the ranks one
- * after another. */
+/* watch DIR TIMEOUT [hang|fail RANK|stop RANK|end]: a ring in which everybody waits for
+ * the rank before; the script does something to one of them. fail: that rank ends with an
+ * error of its own. stop: it does not go on. end: nobody waits, the run ends well, the
+ * ranks one after another. */
 static int watch(int argc, char **argv)
 {
     struct hcp_err err = {0};

@@ -101,10 +101,9 @@ struct attempt {
     char why[1200];
 };
 
-/* What must end in time is tried with ever more of it: a busy machine may leave too little
- * for what comes before. */
-static int tried(struct attempt *a,
-                 int (*attempt)(struct attempt *a, double timeout_s))
+/* What must end in time is tried with ever more of it: a busy machine may leave too
+ * little for what comes before. */
+static int tried(struct attempt *a, int (*attempt)(struct attempt *a, double timeout_s))
 {
     int mine = 0, all = 0;
     for (double timeout_s = 0.3; !all && timeout_s < PATIENCE_S; timeout_s *= 5) {
@@ -156,7 +155,7 @@ void transport_cases_silent(const struct transport_world *w)
 {
     struct attempt a = {.w = w, .bytes = 1000};
     int good = tried(&a, silent);
-    all_ok(w, good, a.why, "a rank that never begins is named in time, by later calls too");
+    all_ok(w, good, a.why, "a rank that never begins is named in time, later as well");
 }
 
 static int nothing_taken(struct attempt *a, double timeout_s)
