@@ -837,15 +837,19 @@ HCP_API uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan);
  *     hcp_rebalance_adopt()
  *
  * A time is taken as a factor on what the models say of the rank's blocks and linear work:
- * its time_scale. Speeds are told to have changed by how many of the last 2, 5, 9, 17 and
- * 33 steps lie beyond a threshold on one side of what came before (both of 2, the larger
- * half of the others), so that a single outlier changes nothing. The standard deviation is
- * estimated from the median difference of neighbouring steps, and taken to be no less than
- * the models' held-out error (of data sheets their kin's, and a part for the estimate, whose
- * level the times tell). A move must save more a step than the error bar of what it
- * saves: where ranks' shares change as much of the held-out error as of the share, and the
- * 90 % interval of the factors; and, times the steps that speeds are taken to last, more
- * than it costs. Only + - * / sqrt decide; nothing is allocated and no lock taken after
+ * its time_scale. Speeds are told to have changed by the sum of the last 2 or 3 steps, in
+ * which no outlier counts for all, and by how many of the last 5, 9, 17 and 33 (the larger
+ * half) lie beyond a threshold on one side of what came before. The standard deviation is
+ * estimated from the differences of steps one and two apart, with those of other ranks where
+ * they are alike, and taken to be no less than the models' held-out error (of data sheets
+ * their kin's, and a part for the estimate, whose level the times tell). Until a speed has
+ * changed its factor is the mean of its times and of what was given, weighed by their errors.
+ * A move must save more a step than the error bar of what it saves: where ranks' shares
+ * change as much of the held-out error as of the share, and 0.4 standard errors of the
+ * factors, which is what such errors cost on average (of speeds that were not seen to change
+ * so many as exceed chance, and one must be beyond the noise of a step); and, times the steps
+ * that speeds are taken to last, more than it costs. Only + - * / sqrt decide; nothing is
+ * allocated and no lock taken after
  * hcp_rebalance_create(). An object is one thread's at a time; the ring must outlive it. */
 typedef struct hcp_rebalance hcp_rebalance;
 
@@ -899,7 +903,7 @@ typedef struct hcp_rebalance_verdict {
     double margin_ms;        /* that stay_ms - move_to_ms must exceed */
     double cost_ms;          /* of the move */
     double break_even_steps; /* cost_ms / (stay_ms - move_to_ms); infinite: never pays */
-    double lost_ms;          /* what staying has cost since the change */
+    double lost_ms;          /* what staying has cost since the change, less the margin */
     int64_t move_tokens, move_bytes; /* whose KV changes ranks, with move_kv */
     int64_t lost_tokens;     /* whose KV is lost with ranks that failed */
     uint64_t fingerprint;    /* of the proposal; 0: none */

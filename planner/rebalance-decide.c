@@ -204,8 +204,8 @@ hcp_status hcp_rebalance_recompute(const hcp_rebalance *r, hcp_recompute *array,
 
 /* ---- the decision ---- */
 
-/* What is left of a data sheet's error where a run has told how fast it is: how far blocks
- * are off beside each other (planner/specs.md: p90 over median). */
+/* What is left of a data sheet's error where a run has told how fast it is: how far
+ * blocks are off beside each other (planner/specs.md: p90 over median). */
 #define ESTIMATE_SHAPE 1.15
 
 /* An error bar without the factor of a data sheet. */
@@ -239,10 +239,12 @@ double rebalance_off(const hcp_rebalance *r, const hcp_plan *plan)
     return most >= 0 ? most : 0; /* 0: NaN */
 }
 
-/* How far off the time after the move may be, relative: by the error of a rank's factor
- * (z standard errors), and by the models' where its share changes. */
-static double bar(const hcp_rebalance *r, double z)
+/* How far off the time after the move may be, relative: by the models' error where a
+ * rank's share changes, and by that of its factor. Where a speed has changed for certain,
+ * by what an error costs on average: the mean of its part above 0. */
+static double bar(const hcp_rebalance *r, int certain)
 {
+    double z = certain ? 0.3989 : r->test.sure;
     const hcp_plan *old = &r->now.plan, *new = &r->next.plan;
     double off = rebalance_off(r, new), most = 0;
 
@@ -294,13 +296,32 @@ static hcp_status without_failed(hcp_rebalance *r, char *text, size_t text_size,
     return HCP_STATUS_OK;
 }
 
-/* All speeds are as they were told to be? */
-static int agreed(const hcp_rebalance *r)
+/* All speeds were, `back` steps ago, as they are told to be, and not as the plan takes
+ * them to be? */
+static int agreed(const hcp_rebalance *r, int64_t back)
 {
-    for (size_t i = 0; i < r->n; i++)
-        if (r->ranks[i].timed && !speed_agrees(&r->ranks[i].speed, &r->test))
+    for (size_t i = 0; i < r->n; i++) {
+        const struct rank_state *k = &r->ranks[i];
+
+        if (k->timed && !speed_agrees(&k->speed, &r->test, k->plan_scale, back))
             return 0;
+    }
     return 1;
+}
+
+/* A speed is further from what the plan takes it to be than a step's noise. Otherwise it
+ * may be one that swings too fast to be seen to change, and its mean is none of its
+ * speeds. */
+static int far(const hcp_rebalance *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct rank_state *k = &r->ranks[i];
+        double off = k->speed.scale - k->plan_scale;
+
+        if (k->timed && (off < 0 ? -off : off) > k->speed.noise * k->speed.scale)
+            return 1;
+    }
+    return 0;
 }
 
 /* Steps that a move serves; < 0: not known. */
@@ -313,32 +334,32 @@ static int64_t horizon(const hcp_rebalance *r, int64_t steps_left)
     return steps_left;
 }
 
-/* What the best plan there is would bring, weighed. z: standard errors in the bar. */
-static void weigh(hcp_rebalance *r, double z, int64_t steps_left,
+/* What the best plan there is would bring, weighed. certain: a speed has changed. */
+static void weigh(hcp_rebalance *r, int certain, int64_t steps_left,
                   hcp_rebalance_verdict *v)
 {
     double gain = v->stay_ms - v->move_to_ms, least = r->options.min_gain * v->stay_ms;
     int64_t steps = horizon(r, steps_left);
 
     cost_of(r, v);
-    v->margin_ms = bar(r, z) * v->move_to_ms;
+    v->margin_ms = bar(r, certain) * v->move_to_ms;
     v->margin_ms = v->margin_ms > least ? v->margin_ms : least;
     v->break_even_steps = gain > 0 ? v->cost_ms / gain : INFINITY;
-    r->gain_ms = gain;
+    r->gain_ms = gain - v->margin_ms;
     if (!(gain > 0) || same_shares(&r->now.plan, &r->next.plan))
         v->reason = HCP_REBALANCE_SAME;
-    else if (!(gain > v->margin_ms))
+    else if (!(gain > v->margin_ms) || (!certain && !far(r)))
         v->reason = HCP_REBALANCE_SMALL;
     else if (steps >= 0 && !((double)steps * (gain - v->margin_ms) > v->cost_ms))
         v->reason = HCP_REBALANCE_COST;
     else if (r->options.expected_steps == 0 &&
-             (r->waited < r->patience || r->lost_ms < v->cost_ms || !agreed(r)))
+             (r->waited < r->patience || r->lost_ms < v->cost_ms || !agreed(r, 0)))
         v->reason = HCP_REBALANCE_WAIT;
     else
         v->reason = HCP_REBALANCE_GAIN;
 }
 
-static hcp_status look(hcp_rebalance *r, double z, int64_t steps_left, char *text,
+static hcp_status look(hcp_rebalance *r, int certain, int64_t steps_left, char *text,
                        size_t text_size, hcp_rebalance_verdict *v)
 {
     hcp_status status = best(r, text, text_size);
@@ -355,8 +376,18 @@ static hcp_status look(hcp_rebalance *r, double z, int64_t steps_left, char *tex
         return status;
     v->stay_ms = r->trial.plan.makespan_ms;
     v->move_to_ms = r->next.plan.makespan_ms;
-    weigh(r, z, steps_left, v);
+    weigh(r, certain, steps_left, v);
     return HCP_STATUS_OK;
+}
+
+/* A speed has changed for certain, in the last `steps` steps. */
+static int changed_within(const hcp_rebalance *r, int64_t steps)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (r->ranks[i].timed && r->ranks[i].speed.age <= steps &&
+            speed_stands(&r->ranks[i].speed, &r->test))
+            return 1;
+    return 0;
 }
 
 /* Steps since the youngest speed changed, of those that just did. */
@@ -370,33 +401,49 @@ static int64_t changed_for(const hcp_rebalance *r)
     return least;
 }
 
+/* Steps since the youngest change in which staying has cost what it does, less those in
+ * which it has not. */
+static int64_t stood_for(const hcp_rebalance *r)
+{
+    int64_t n = 0;
+
+    for (int64_t back = changed_for(r); back-- > 0;) {
+        n += agreed(r, back) ? 1 : -1;
+        n = n > 0 ? n : 0;
+    }
+    return n;
+}
+
 hcp_status rebalance_decide(hcp_rebalance *r, int changed, int forced, int due,
                             int64_t steps_left, char *text, size_t text_size,
                             hcp_rebalance_verdict *v)
 {
     hcp_status status;
-    double z = changed || r->pending ? 1.645 : r->test.sure;
     int fresh = !r->pending;
+    int certain = changed || changed_within(r, fresh ? 4 : REBALANCE_HISTORY);
+    double had = r->gain_ms;
 
     if (forced)
         return without_failed(r, text, text_size, v);
-    if (r->pending) { /* another step has been lost by waiting */
-        if (agreed(r)) {
-            r->lost_ms += r->gain_ms;
-            r->waited++;
-        }
+    if (r->pending) { /* another step has been lost by waiting, or one less */
+        int lost = agreed(r, 0) ? 1 : -1;
+
+        r->lost_ms += lost * r->gain_ms;
+        r->lost_ms = r->lost_ms > 0 ? r->lost_ms : 0;
+        r->waited += r->waited + lost > 0 ? lost : 0;
         v->lost_ms = r->lost_ms;
         v->reason = HCP_REBALANCE_WAIT;
     }
-    if (!changed && !due && !r->pending)
+    if (!certain && !due && !r->pending)
         return HCP_STATUS_OK;
-    status = look(r, z, steps_left, text, text_size, v);
+    status = look(r, certain, steps_left, text, text_size, v);
     if (status)
         return status;
+    fresh |= changed && 2 * r->gain_ms < had; /* what was waited for has gone */
     if (fresh && v->reason == HCP_REBALANCE_WAIT) {
-        r->waited = changed_for(r);
+        r->waited = stood_for(r);
         r->lost_ms = r->gain_ms * (double)r->waited;
-        weigh(r, z, steps_left, v); /* by what has been lost already */
+        weigh(r, certain, steps_left, v); /* by what has been lost already */
     }
     v->lost_ms = r->lost_ms;
     if (v->reason == HCP_REBALANCE_WAIT) {

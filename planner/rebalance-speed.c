@@ -2,13 +2,15 @@
 #include <math.h>
 #include "planner/rebalance.h"
 
-/* In the last `window` steps so many on one side of the threshold are a change: not one
- * outlier, however large. */
-static const int window[REBALANCE_WINDOWS] = {2, 5, 9, 17, 33};
+/* The last 2 or 3 steps are a change by their sum, in which an outlier, however large,
+ * counts as 0.8 thresholds, and so not for all of them; of the last 5 and more the larger
+ * part is to be on one side of the threshold, so that outliers do not add up. */
+enum { SUMS = 2 };
+static const int window[REBALANCE_WINDOWS] = {2, 3, 5, 9, 17, 33};
 
 static int many(int w)
 {
-    return w == 2 ? 2 : w / 2 + 1;
+    return w / 2 + 1;
 }
 
 /* ---- thresholds, once ---- */
@@ -65,9 +67,12 @@ static double threshold_of(double probability, int w, int k)
 void speed_test_init(struct speed_test *test, const hcp_rebalance_options *options,
                      double held_out)
 {
-    for (int i = 0; i < REBALANCE_WINDOWS; i++) /* two sides of each */
-        test->threshold[i] = threshold_of(options->false_alarms / (2 * REBALANCE_WINDOWS),
-                                          window[i], many(window[i]));
+    double part = options->false_alarms / (2 * REBALANCE_WINDOWS); /* two sides of each */
+
+    for (int i = 0; i < REBALANCE_WINDOWS; i++)
+        test->threshold[i] = i < SUMS ? threshold_of(part, 1, 1)
+                                      : threshold_of(part, window[i], many(window[i]));
+    test->one = threshold_of(part, 2, 2);
     test->sure = threshold_of(options->false_alarms, 1, 1);
     test->noise = options->noise;
     test->held_out = held_out;
@@ -152,24 +157,100 @@ static double level(const struct speed *s, int64_t back, int n, int *left)
     return sum / *left;
 }
 
-/* Half of all differences of two normal values lie within 0.6745 sqrt(2) standard
- * deviations. An estimate from m of them is off by 1.17 / sqrt(m); it is raised by that.
- * While there are few, what was assumed counts as eight. */
-static double noise_of(const struct speed *s, const struct speed_test *test)
+/* Steps that the estimate of the noise is made from. */
+static int differences(const struct speed *s)
 {
-    double d[REBALANCE_HISTORY] = {0}, found, least = test->held_out / 1.645;
-    int64_t kept = s->seen < REBALANCE_HISTORY ? s->seen : REBALANCE_HISTORY;
-    int m = kept > 1 ? (int)kept - 1 : 0;
+    return s->seen < REBALANCE_HISTORY ? (int)s->seen - 1 : REBALANCE_HISTORY - 1;
+}
 
-    for (int i = 0; i < m; i++) {
-        double a = past(s, i), b = past(s, i + 1);
+/* Of all differences of two normal values six tenths lie within 0.8416 sqrt(2) standard
+ * deviations. Of those one and two steps apart: a change, and an outlier, is in few. */
+static double spread(const struct speed *s)
+{
+    double d[2 * REBALANCE_HISTORY] = {0};
+    int n = 0;
 
-        d[i] = 2 * (a > b ? a - b : b - a) / (a + b);
+    for (int i = 0; i < differences(s); i++)
+        for (int k = i + 1; k <= i + 2 && k <= differences(s); k++) {
+            double a = past(s, i), b = past(s, k);
+
+            d[n++] = 2 * (a > b ? a - b : b - a) / (a + b);
+        }
+    return n > 0 ? ranked(d, n, 3 * n / 5) / 1.190232 : 0;
+}
+
+void speed_add(struct speed *s, double y)
+{
+    s->y[s->seen % REBALANCE_HISTORY] = y;
+    s->seen++;
+    s->age++;
+    s->spread = spread(s);
+}
+
+double speed_typical(double *spreads, size_t n)
+{
+    return n > 0 ? median(spreads, (int)n) : 0;
+}
+
+/* A spread from m differences is off by 0.97 / sqrt(m), and raised by that. Where it is
+ * within twice that of what is typical of the ranks, it is taken for theirs, of which
+ * there are more. While there are few, what was assumed counts as eight. */
+static double noise_of(const struct speed *s, const struct speed_test *test,
+                       double typical)
+{
+    int m = differences(s);
+    double found = s->spread, least = test->held_out / 1.645, far = found - typical;
+    double error = m > 0 ? 0.97 / sqrt(m) : 0;
+
+    if ((far < 0 ? -far : far) <= 2 * error * typical) {
+        found = sqrt((found * found + 2 * typical * typical) / 3);
+        error /= sqrt(2);
     }
-    found = m > 0 ? median(d, m) / 0.9538725524 * (1 + 1.17 / sqrt(m)) : 0;
+    found *= 1 + error;
     if (m < 32)
         found = sqrt((8 * test->noise * test->noise + m * found * found) / (8 + m));
     return found > least ? found : least;
+}
+
+/* Whether the last w factors are no further apart than those of one speed: by noise as it
+ * was, or, of a speed that is noisier, by half of how far they are from what was. */
+static int of_one_speed(const struct speed *s, int w, double from)
+{
+    double low = past(s, 0), high = low, sum = low;
+
+    for (int k = 1; k < w; k++) {
+        double y = past(s, k);
+
+        low = y < low ? y : low;
+        high = y > high ? y : high;
+        sum += y;
+    }
+    from = sum / w > from ? sum / w - from : from - sum / w;
+    return high - low <= low * (6 * s->noise + 1e-9) || high - low <= from / 2;
+}
+
+/* Whether the sum of the last w factors shows a change from what n before them have on
+ * average. n 0: from what was given, that may be off by allowed. */
+static int sum_shows(const struct speed *s, int w, double threshold, double from, int n,
+                     double allowed)
+{
+    double one = from * (s->noise * (n > 0 ? sqrt(1 + (double)w / n) : 1) + 1e-9);
+    double most = 0.8 * threshold, need = threshold * sqrt(w), sum = 0;
+    int up = 1, down = 1;
+
+    for (int k = 0; k < w; k++) {
+        double far = past(s, k) - from;
+
+        if (n == 0 && far > 0)
+            far = far > allowed ? far - allowed : 0;
+        else if (n == 0)
+            far = far < -allowed ? far + allowed : 0;
+        far /= one;
+        sum += far > most ? most : far < -most ? -most : far;
+        up &= 2 * w * far > need;
+        down &= 2 * w * far < -need;
+    }
+    return (up && sum > need) || (down && sum < -need);
 }
 
 /* Does this window show a change? */
@@ -184,6 +265,10 @@ static int shows(const struct speed *s, const struct speed_test *test, int i)
     if (before + w > REBALANCE_HISTORY)
         before = REBALANCE_HISTORY - w;
     from = before > 0 ? level(s, w, (int)before, &left) : s->given;
+    if (!of_one_speed(s, i < SUMS ? w : 2, from))
+        return 0;
+    if (i < SUMS)
+        return sum_shows(s, w, test->threshold[i], from, left, from * test->held_out);
     allowed = s->noise * (test->threshold[i] + (left > 0 ? 3 / sqrt(left) : 0));
     allowed = from * ((before > 0 ? allowed : allowed + test->held_out) + 1e-9);
     for (int k = 0; k < w; k++) {
@@ -197,37 +282,66 @@ static int shows(const struct speed *s, const struct speed_test *test, int i)
     return (up && above >= many(w)) || (down && below >= many(w));
 }
 
-int speed_add(struct speed *s, const struct speed_test *test, double y)
+/* The level since the last change. Before the first one what was given counts, too: as
+ * much as the error bar of the models says. */
+static void take(struct speed *s, const struct speed_test *test)
 {
-    int changed = 0, left;
-    int64_t n;
+    int left, n = s->age < REBALANCE_HISTORY ? (int)s->age : REBALANCE_HISTORY;
+    double given = test->held_out / 1.645;
 
-    s->y[s->seen % REBALANCE_HISTORY] = y;
-    s->seen++;
-    s->age++;
-    s->noise = noise_of(s, test);
+    s->scale = level(s, 0, n, &left);
+    s->error = s->noise / sqrt(left);
+    if (s->age == s->seen && given > 0) {
+        double a = s->error * s->error, b = given * given; /* b > 0: so is noise */
+
+        s->scale = (b * s->scale + a * s->given) / (a + b);
+        s->error = sqrt(a * b / (a + b));
+    }
+}
+
+int speed_look(struct speed *s, const struct speed_test *test, double typical)
+{
+    int changed = 0;
+
+    s->noise = noise_of(s, test, typical);
     for (int i = 0; i < REBALANCE_WINDOWS && !changed; i++)
         if (shows(s, test, i)) {
             s->age = window[i];
             s->fresh = 0;
             changed = 1;
         }
-    n = s->age < REBALANCE_HISTORY ? s->age : REBALANCE_HISTORY;
     if (s->age >= 4)
         s->fresh = 0;
-    if (s->fresh && n < 2)
-        return 0; /* one time does not say more than what was given */
-    s->scale = level(s, 0, (int)n, &left);
-    s->error = s->noise / sqrt(left);
+    if (!s->fresh || s->age > 1) /* one time does not say more than what was given */
+        take(s, test);
     return changed;
 }
 
-int speed_agrees(const struct speed *s, const struct speed_test *test)
+int speed_agrees(const struct speed *s, const struct speed_test *test, double other,
+                 int64_t back)
 {
-    double y = s->seen > 0 ? past(s, 0) : s->scale;
+    double y = back < s->seen ? past(s, back) : s->scale, one = s->scale * s->noise;
     double off = y > s->scale ? y - s->scale : s->scale - y;
+    double apart = other > s->scale ? other - s->scale : s->scale - other;
+    double from = y > other ? y - other : other - y;
 
-    return off <= s->scale * (s->noise * test->threshold[0] + 1e-9);
+    if (apart > one && from < off)
+        return 0;
+    return off <= one * test->one + s->scale * 1e-9;
+}
+
+int speed_stands(const struct speed *s, const struct speed_test *test)
+{
+    int64_t before = (s->seen < REBALANCE_HISTORY ? s->seen : REBALANCE_HISTORY) - s->age;
+    double from, far;
+    int left;
+
+    if (before <= 0)
+        return 0;
+    from = level(s, s->age, (int)before, &left);
+    far = s->scale > from ? s->scale - from : from - s->scale;
+    return far >
+           test->sure * from * sqrt(s->error * s->error + s->noise * s->noise / left);
 }
 
 int speed_due(const struct speed *s)

@@ -319,6 +319,8 @@ hcp_status hcp_rebalance_step(hcp_rebalance *r, int64_t steps_left, char *text,
 {
     hcp_rebalance_verdict v = {.size = sizeof v};
     int forced, changed = 0, due = 0;
+    size_t timed = 0;
+    double typical;
     hcp_status status;
 
     if (!r || !verdict || verdict->size < sizeof *verdict)
@@ -329,6 +331,12 @@ hcp_status hcp_rebalance_step(hcp_rebalance *r, int64_t steps_left, char *text,
     v.stay_ms = v.move_to_ms = NAN;
     v.break_even_steps = INFINITY;
     forced = take_failures(r, &v);
+    for (size_t i = 0; i < r->n; i++)
+        if (r->ranks[i].timed) {
+            speed_add(&r->ranks[i].speed, r->ranks[i].pending_y);
+            r->scale[timed++] = r->ranks[i].speed.spread;
+        }
+    typical = speed_typical(r->scale, timed);
     for (size_t i = 0; i < r->n; i++) {
         struct rank_state *k = &r->ranks[i];
 
@@ -338,7 +346,7 @@ hcp_status hcp_rebalance_step(hcp_rebalance *r, int64_t steps_left, char *text,
         }
         if (!k->timed)
             continue;
-        if (speed_add(&k->speed, &r->test, k->pending_y)) {
+        if (speed_look(&k->speed, &r->test, typical)) {
             learn_patience(r, i);
             v.changed++;
         }

@@ -14,7 +14,7 @@
 
 enum {
     REBALANCE_HISTORY = 64, /* steps of a rank that are kept */
-    REBALANCE_WINDOWS = 5,
+    REBALANCE_WINDOWS = 6,
     REBALANCE_EXACT = 16,   /* ranks whose factors are taken as they are */
     REBALANCE_PATIENCE = 64 /* steps, at most */
 };
@@ -26,7 +26,8 @@ struct speed {
     int64_t age;                 /* since the last change */
     double scale;                /* of those, without outliers; without any: as given */
     double error;                /* standard error of scale, relative */
-    double noise;                /* standard deviation of y, relative */
+    double noise;                /* standard deviation of y, relative, */
+    double spread;               /* and what it would be by y alone */
     int fresh;    /* scale is as given until the first change or enough y */
     double given; /* what it was then */
 };
@@ -34,6 +35,7 @@ struct speed {
 /* What the change test goes by, from the options. */
 struct speed_test {
     double threshold[REBALANCE_WINDOWS]; /* in standard deviations */
+    double one;                          /* of a single factor, */
     double sure;     /* of a mean, not looked at for a change: one side */
     double noise;    /* assumed at first */
     double held_out; /* relative, 90 %, of the models */
@@ -89,10 +91,17 @@ struct hcp_rebalance {
 void speed_test_init(struct speed_test *test, const hcp_rebalance_options *options,
                      double held_out);
 void speed_start(struct speed *s, double scale);
-/* A step's factor. 1: the speed has changed. */
-int speed_add(struct speed *s, const struct speed_test *test, double y);
-/* Whether the last factor is one of the speed as it is taken to be. */
-int speed_agrees(const struct speed *s, const struct speed_test *test);
+/* A step's factor, of every rank; then what is typical of their spreads (mixes them);
+ * then, with that, 1 where a speed has changed. */
+void speed_add(struct speed *s, double y);
+double speed_typical(double *spreads, size_t n);
+int speed_look(struct speed *s, const struct speed_test *test, double typical);
+/* Whether the factor `back` steps ago is one of the speed as it is taken to be now,
+ * rather than of another. */
+int speed_agrees(const struct speed *s, const struct speed_test *test, double other,
+                 int64_t back);
+/* Whether the last change is beyond noise by all that is known since. */
+int speed_stands(const struct speed *s, const struct speed_test *test);
 /* Whether there are just so many factors since the last change that it is worth a look at
  * what they say by now. */
 int speed_due(const struct speed *s);
@@ -112,9 +121,9 @@ hcp_status rebalance_evaluate(hcp_rebalance *r, const hcp_plan *like,
 /* rebalance-text.c: ring, question and options. */
 uint64_t rebalance_setting(const hcp_rebalance *r);
 
-/* How far off the models are for a plan, relative, 90 %: the upper end of its interval. With
- * data sheets in the ring that of each rank, theirs without the factor that estimates may
- * be off: measured times are relative to the estimate, and tell it. */
+/* How far off the models are for a plan, relative, 90 %: the upper end of its interval.
+ * With data sheets in the ring that of each rank, theirs without the factor that
+ * estimates may be off: measured times are relative to the estimate, and tell it. */
 double rebalance_off(const hcp_rebalance *r, const hcp_plan *plan);
 
 #endif

@@ -13,6 +13,7 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
 	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
 	tests/test-plan-moves tests/test-plan-documents tests/test-plan-rebalance \
+	tests/test-plan-rebalance-moves tests/test-plan-rebalance-state \
 	tests/test-plan-factor tests/test-plan-specs \
 	tests/test-plan-disagg tests/test-plan-chunks tests/test-specs-table
 check_PROGRAMS += $(PLAN_TESTS)
@@ -58,10 +59,18 @@ tests_test_plan_documents_SOURCES = tests/test-plan-documents.c \
 	tests/documents-reference.h tests/documents-reference.c $(PLAN_FIXTURE)
 tests_test_plan_documents_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_documents_LDADD = $(PLAN_LIBS)
-tests_test_plan_rebalance_SOURCES = tests/test-plan-rebalance.c tests/rebalance-fixture.h \
-	$(DECODE_REFERENCE) $(PLAN_FIXTURE)
+REBALANCE_FIXTURE = tests/rebalance-fixture.h tests/rebalance-run.h $(PLAN_FIXTURE)
+tests_test_plan_rebalance_SOURCES = tests/test-plan-rebalance.c $(REBALANCE_FIXTURE)
 tests_test_plan_rebalance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rebalance_LDADD = $(PLAN_LIBS)
+tests_test_plan_rebalance_moves_SOURCES = tests/test-plan-rebalance-moves.c \
+	$(DECODE_REFERENCE) $(REBALANCE_FIXTURE)
+tests_test_plan_rebalance_moves_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_rebalance_moves_LDADD = $(PLAN_LIBS)
+tests_test_plan_rebalance_state_SOURCES = tests/test-plan-rebalance-state.c \
+	$(REBALANCE_FIXTURE)
+tests_test_plan_rebalance_state_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_rebalance_state_LDADD = $(PLAN_LIBS)
 tests_test_plan_factor_SOURCES = tests/test-plan-factor.c $(DECODE_REFERENCE) \
 	$(PLAN_REFERENCE) $(PLAN_FIXTURE)
 tests_test_plan_factor_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)

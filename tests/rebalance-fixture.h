@@ -18,7 +18,8 @@ struct group {
     hcp_ring *ring; /* at factor 1 */
     hcp_question question;
     struct fixture_plan plan, other;
-    double factor[GROUP_MOST]; /* as they are now */
+    double factor[GROUP_MOST];   /* as they are now, */
+    double measured[GROUP_MOST]; /* and as the last step had them */
 };
 
 /* n ranks of different speeds; error: the models' relative error bar. The plan is that of
