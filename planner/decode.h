@@ -9,8 +9,8 @@
  * accumulate. decode.c has questions and answers, decode-solve.c the shares, merge.c the
  * schedules.
  */
-#ifndef HCP_DECODE_H
-#define HCP_DECODE_H
+#ifndef HCP_PLAN_DECODE_H
+#define HCP_PLAN_DECODE_H
 #include "planner/plan.h"
 
 enum { MERGES = 3 }; /* schedules: hcp_merge 1 .. MERGES */
