@@ -258,7 +258,7 @@ static int shows(const struct speed *s, const struct speed_test *test, int i)
 {
     int w = window[i], above = 0, below = 0, up = 1, down = 1, left = 0;
     int64_t before = s->age - w;
-    double from, allowed;
+    double threshold = test->threshold[i], from, allowed;
 
     if (before < 0 || (before == 0 && !s->fresh))
         return 0;
@@ -268,8 +268,8 @@ static int shows(const struct speed *s, const struct speed_test *test, int i)
     if (!of_one_speed(s, i < SUMS ? w : 2, from))
         return 0;
     if (i < SUMS)
-        return sum_shows(s, w, test->threshold[i], from, left, from * test->held_out);
-    allowed = s->noise * (test->threshold[i] + (left > 0 ? 3 / sqrt(left) : 0));
+        return sum_shows(s, w, threshold, from, left, from * test->held_out);
+    allowed = s->noise * (threshold + (left > 0 ? 3 / sqrt(left) : 0));
     allowed = from * ((before > 0 ? allowed : allowed + test->held_out) + 1e-9);
     for (int k = 0; k < w; k++) {
         double y = past(s, k), most = k < 2 ? allowed / 2 : -INFINITY;
