@@ -536,6 +536,44 @@ static void budget_too_small(void **state)
     close_problem(c);
 }
 
+/* A capped rank of twice the speed joins late, and the other does not leave then: much
+ * better than one after the other. */
+static void capped_join_late(void **state)
+{
+    static const int kinds[] = {0, 1};
+    struct problem_of *c = &one;
+
+    (void)state;
+    for (int full = 2; full <= 6; full++) { /* chunks that it could hold alone */
+        int64_t lengths[16], tokens[32];
+        double total;
+
+        open_plain(c, 2, kinds, 32768);
+        hcp_ring_free(c->ring);
+        c->ranks[0].max_tokens = 2048 * full;
+        c->ring = fixture_ring_of(c->models, c->ranks, c->n);
+        c->q.chunk_len = 2048;
+        assert_int_equal(split(c), HCP_STATUS_OK);
+        check_plan(c);
+        total = c->plan.total_ms;
+        for (size_t k = 0; k < c->plan.n_chunks; k++) {
+            const hcp_chunk_share *share = c->plan.shares + 2 * k;
+
+            assert_true(share[1].tokens > 0);
+            assert_true(k < 16 - (size_t)full || share[0].tokens > 0);
+        }
+        assert_int_equal(c->plan.shares[0].tokens, 0);
+        for (int k = 0; k < 16; k++) {
+            lengths[k] = 2048;
+            tokens[2 * k] = k < 16 - full ? 0 : 2048;
+            tokens[2 * k + 1] = 2048 - tokens[2 * k];
+        }
+        assert_int_equal(evaluate(c, lengths, 16, tokens), HCP_STATUS_OK);
+        assert_true(total < 0.9 * c->plan.total_ms);
+        close_problem(c);
+    }
+}
+
 /* Caps: a capped fast rank keeps its room for the chunks with many keys. */
 static void caps_bind(void **state)
 {
@@ -771,6 +809,7 @@ int main(void)
         cmocka_unit_test(search_is_near), cmocka_unit_test(chunks_shrink),
         cmocka_unit_test(rest_comes_first),
         cmocka_unit_test(bounds_hold),    cmocka_unit_test(budget_too_small),
+        cmocka_unit_test(capped_join_late),
         cmocka_unit_test(caps_bind),      cmocka_unit_test(plan_files),
         cmocka_unit_test(refusals),
     };
