@@ -131,6 +131,25 @@ int session_hosts(const char *text, size_t n, int32_t **out, struct hcp_err *err
  * else by their hosts, of which NULL knows nothing. */
 enum hcp_hosts session_hosts_of(enum hcp_hosts given, const int32_t *hosts, size_t a,
                                 size_t b);
+/* Whether a shape's or a plan's phase is that. */
+int session_of_decode(const char *phase);
+/* session-link.c: where a link's numbers go. */
+struct link_into_plan {
+    double *alpha_us, *gbps, *node_alpha_us, *node_gbps;
+};
+/* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
+ * to pass an even share's KV on, in pieces, or in decode of the pair of ranks that does for
+ * a partial result, from the sizes about such a piece; what the command line gave stays.
+ * Where ranks stand on nodes, that of neighbours on one, and the same between nodes,
+ * neighbours and ranks in the same place of two. */
+int session_link(const struct plan_args *args, const int32_t *host_of,
+                 const hcp_shape *shape, const hcp_rank *ranks, size_t n, int64_t seq_len,
+                 int32_t pieces, int32_t node_ranks, const struct link_into_plan *out,
+                 struct hcp_err *err);
+/* The slowest measured transfer of so many bytes over args->link between any two of the
+ * plan's ranks, unless the command line has its numbers. */
+int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
+                      double *alpha_us, double *gbps, struct hcp_err *err);
 /* links-file.c: --links into the session and the question. */
 int session_links(const struct plan_args *args, const hcp_shape *shape,
                   const hcp_rank *ranks, size_t n, const char *provider, hcp_question *q,
@@ -166,10 +185,6 @@ int session_say_rings(hcp_ring *const *rings, size_t n_rings, int json); /* of s
 /* plan-file.c: a plan from a file (- is standard input), with arrays of its own: its ranks,
  * segments and places. Says on stderr if it was edited. */
 int plan_load(const char *path, hcp_plan *plan, struct hcp_err *err);
-/* The slowest measured transfer of so many bytes over args->link between any two of the
- * plan's ranks, unless the command line has its numbers. */
-int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
-                      double *alpha_us, double *gbps, struct hcp_err *err);
 
 /* documents-session.c: split --documents, with what the command line gave; exit code. */
 int documents_split(struct plan_args *args);

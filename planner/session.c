@@ -163,194 +163,9 @@ static int bind(const struct plan_args *args, const hcp_shape *shape, hcp_rank *
     return s->workspace ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
 }
 
-/* ---- the measured link ---- */
-
-static double kv_bytes_of_token(const hcp_shape *shape)
-{
-    double element = strcmp(shape->dtype, "fp32") == 0 ? 4 : 2;
-
-    return 2.0 * shape->batch * shape->kv_heads * shape->head_dim * element;
-}
-
-static int of_decode(const char *phase)
+int session_of_decode(const char *phase)
 {
     return strcmp(phase, "decode") == 0;
-}
-
-/* A rank's partial result of a decode step: hcp_plan.merge_bytes. */
-static double state_bytes(const hcp_shape *shape)
-{
-    return 4.0 * shape->batch * shape->heads * (shape->head_dim + 1);
-}
-
-static int same_end(const hcp_rank *a, const hcp_rank *b)
-{
-    return strcmp(a->device, b->device) == 0 && strcmp(a->limit, b->limit) == 0;
-}
-
-/* Pairs of ranks `step` apart; where ranks stand on nodes, those of one node or of two.
- */
-struct pairs {
-    const hcp_rank *ranks;
-    size_t n, step;
-    int32_t node_ranks; /* 0: no nodes */
-    enum hcp_hosts hosts;
-    const int32_t *host_of; /* by rank; NULL: nobody knows */
-};
-
-static enum hcp_hosts hosts_of(const struct pairs *p, size_t r)
-{
-    return session_hosts_of(p->hosts, p->host_of, r, (r + p->step) % p->n);
-}
-
-static int is_pair(const struct pairs *p, size_t r)
-{
-    size_t next = (r + p->step) % p->n;
-
-    return p->node_ranks == 0 ||
-           (r / (size_t)p->node_ranks == next / (size_t)p->node_ranks) ==
-               (p->hosts == HCP_HOSTS_WITHIN);
-}
-
-/* Whether that of rank r is one that has come before. */
-static int pair_seen(const struct pairs *p, size_t r)
-{
-    const hcp_rank *a = &p->ranks[r], *b = &p->ranks[(r + p->step) % p->n];
-
-    for (size_t i = 0; i < r; i++) {
-        const hcp_rank *c = &p->ranks[i], *d = &p->ranks[(i + p->step) % p->n];
-
-        if (is_pair(p, i) && hosts_of(p, i) == hosts_of(p, r) &&
-            ((same_end(c, a) && same_end(d, b)) || (same_end(c, b) && same_end(d, a))))
-            return 1;
-    }
-    return 0;
-}
-
-/* The line of the pair that takes longest to pass `bytes` on, if that is longer than
- * *longest us. */
-static int slowest_link(hcp_db *db, const struct plan_args *args, const struct pairs *p,
-                        double bytes, double *longest, struct hcp_link_fit *out,
-                        struct hcp_err *err)
-{
-    for (size_t r = 0; p->n > 1 && r < p->n; r++) {
-        const hcp_rank *a = &p->ranks[r], *b = &p->ranks[(r + p->step) % p->n];
-        const struct hcp_link_by by = {args->link, hosts_of(p, r),
-                                       plan_link_channels(args, args->link)};
-        struct hcp_link_fit fit;
-        double us;
-
-        if (!is_pair(p, r) || pair_seen(p, r))
-            continue;
-        if (session_is_spec(a->device) || session_is_spec(b->device))
-            return session_no_link(session_is_spec(a->device) ? a->device : b->device,
-                                   "--link", err);
-        if (hcp_db_link_near(db, &by, a->device, a->limit, b->device, b->limit, bytes,
-                             &fit, err))
-            return err->code;
-        us = fit.alpha_us + (fit.gbps > 0 ? bytes / (fit.gbps * 1e3) : 0);
-        if (us <= *longest)
-            continue;
-        *longest = us;
-        *out = fit;
-    }
-    return HCP_OK;
-}
-
-/* Where a link's numbers go. */
-struct link_into_plan {
-    double *alpha_us, *gbps, *node_alpha_us, *node_gbps;
-};
-
-/* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
- * to pass an even share's KV on, in pieces, or in decode of the pair of ranks that does for
- * a partial result, from the sizes about such a piece; what the command line gave stays.
- * Where ranks stand on nodes, that of neighbours on one, and the same between nodes,
- * neighbours and ranks in the same place of two. */
-static int measured_link(const struct plan_args *args, const int32_t *host_of,
-                         const hcp_shape *shape, const hcp_rank *ranks, size_t n,
-                         int64_t seq_len, int32_t pieces, int32_t node_ranks,
-                         const struct link_into_plan *out, struct hcp_err *err)
-{
-    double bytes = of_decode(shape->phase)
-                       ? state_bytes(shape)
-                       : kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
-    int nodes = node_ranks > 0 && (size_t)node_ranks < n;
-    struct pairs p = {
-        ranks,  n, 1, nodes ? node_ranks : 0, nodes ? HCP_HOSTS_WITHIN : args->link_hosts,
-        host_of};
-    struct hcp_link_fit fit;
-    double longest = -1;
-    const char *path = hcp_cli_db(args->db, err);
-    hcp_db *db;
-    int rc = path ? hcp_db_open(path, HCP_DB_READ, &db, err) : err->code;
-
-    if (rc)
-        return rc;
-    rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
-    /* Decode may merge between any two. */
-    for (; rc == HCP_OK && of_decode(shape->phase) && n <= 64 && p.step < n / 2;) {
-        p.step++;
-        rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
-    }
-    if (rc == HCP_OK && longest >= 0) {
-        if (!(args->given & PLAN_GIVEN_ALPHA))
-            *out->alpha_us = fit.alpha_us;
-        if (!(args->given & PLAN_GIVEN_GBPS))
-            *out->gbps = fit.gbps;
-    }
-    /* Between nodes: as the command line says, or measured. */
-    if (nodes && *out->node_alpha_us == 0 && *out->node_gbps == 0) {
-        p.hosts = HCP_HOSTS_BETWEEN;
-        longest = -1;
-        if (rc == HCP_OK)
-            rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
-        p.step = (size_t)node_ranks;
-        if (rc == HCP_OK)
-            rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
-        if (rc == HCP_OK && longest >= 0) {
-            *out->node_alpha_us = fit.alpha_us;
-            *out->node_gbps = fit.gbps;
-        }
-    }
-    hcp_db_close(db);
-    return rc;
-}
-
-int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
-                      double *alpha_us, double *gbps, struct hcp_err *err)
-{
-    size_t n = plan->n_ranks;
-    hcp_rank *ranks = calloc(n, sizeof *ranks);
-    struct pairs p = {ranks, n, 1, 0, args->link_hosts, NULL};
-    struct hcp_link_fit fit;
-    double longest = -1;
-    const char *path = hcp_cli_db(args->db, err);
-    hcp_db *db;
-    int rc = !ranks ? hcp_fail(err, HCP_FAILED, "out of memory")
-             : path ? hcp_db_open(path, HCP_DB_READ, &db, err)
-                    : err->code;
-
-    if (rc) {
-        free(ranks);
-        return rc;
-    }
-    for (size_t r = 0; r < n; r++) {
-        memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
-        memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
-    }
-    /* Of many ranks, neighbours alone. */
-    for (; rc == HCP_OK && p.step <= (n <= 64 ? n / 2 : 1); p.step++)
-        rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
-    if (rc == HCP_OK && longest >= 0) {
-        if (!(args->given & PLAN_GIVEN_ALPHA))
-            *alpha_us = fit.alpha_us;
-        if (!(args->given & PLAN_GIVEN_GBPS))
-            *gbps = fit.gbps;
-    }
-    hcp_db_close(db);
-    free(ranks);
-    return rc;
 }
 
 /* Linear work of the layer that the command line names; a known model's heads are those
@@ -411,11 +226,11 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     size_t n = 0;
     int rc;
 
-    if (of_decode(from->phase) && !args->decode)
+    if (session_of_decode(from->phase) && !args->decode)
         return hcp_fail(err, HCP_NO_ANSWER,
                         "decode has no steps round a ring; use --phase prefill, or "
                         "'hcp-plan split'");
-    if (!of_decode(from->phase) && args->question.merge)
+    if (!session_of_decode(from->phase) && args->question.merge)
         return hcp_fail(err, HCP_USAGE,
                         "--merge is how decode ends; add --phase decode or leave it out");
     if (args->layer_given && open_layer(args, &layer, err))
@@ -429,7 +244,7 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     shape.head_dim = from->head_dim;
     args->question.seq_len = from->seq_len;
     /* One query a sequence sees all keys. */
-    args->question.causal = strcmp(from->mask, "causal") == 0 && !of_decode(from->phase);
+    args->question.causal = strcmp(from->mask, "causal") == 0 && !session_of_decode(from->phase);
     args->question.layout = HCP_LAYOUT_AUTO;
     if (from->layout[0])
         hcp_layout_from_name(from->layout, &args->question.layout);
@@ -440,7 +255,7 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
             "--fix-order out");
     rc = read_ranks(args, &ranks, &n, err);
     if (rc == HCP_OK && args->layer_given &&
-        (args->memory || of_decode(from->phase) || plan_in_chunks(args)))
+        (args->memory || session_of_decode(from->phase) || plan_in_chunks(args)))
         layer_memory(args, &layer, ranks, n);
     if (rc == HCP_OK)
         rc = session_hosts(args->hosts, n, &s->hosts, err);
@@ -448,15 +263,15 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
         rc = read_tokens(args, n, s, err);
     if (rc == HCP_OK)
         rc = bind(args, &shape, ranks, n, args->provider, s, err);
-    if (rc == HCP_OK && args->layer_given && !of_decode(from->phase))
+    if (rc == HCP_OK && args->layer_given && !session_of_decode(from->phase))
         rc = load_layer(args, &layer, &shape, ranks, n, s, err);
     if (rc == HCP_OK && args->link)
-        rc = measured_link(args, s->hosts, &shape, ranks, n, args->question.seq_len,
-                           args->question.sub_blocks, args->question.node_ranks,
-                           &(struct link_into_plan){
-                               &args->question.link_alpha_us, &args->question.link_gbps,
-                               &args->question.node_alpha_us, &args->question.node_gbps},
-                           err);
+        rc = session_link(args, s->hosts, &shape, ranks, n, args->question.seq_len,
+                          args->question.sub_blocks, args->question.node_ranks,
+                          &(struct link_into_plan){
+                              &args->question.link_alpha_us, &args->question.link_gbps,
+                              &args->question.node_alpha_us, &args->question.node_gbps},
+                          err);
     if (rc == HCP_OK && args->links)
         rc = session_links(args, &shape, ranks, n, hcp_ring_provider(s->ring),
                            &args->question, s, err);
@@ -499,7 +314,7 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
         memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
     }
     if (rc == HCP_OK && args->link)
-        rc = measured_link(
+        rc = session_link(
             args, NULL, &plan->shape, ranks, plan->n_ranks, plan->seq_len,
             plan->sub_blocks, plan->node_ranks,
             &(struct link_into_plan){&plan->link_alpha_us, &plan->link_gbps,
@@ -667,14 +482,14 @@ int session_open_ranks(struct plan_args *args, int32_t prefill_batch, hcp_shape 
     if (rc == HCP_OK && args->layer_given)
         rc = layer_measured_decode(s->layer, from->batch, *ranks, err);
     if (rc == HCP_OK && args->link)
-        rc = measured_link(args, NULL, shape, *ranks, *n, q->seq_len, q->sub_blocks, 0,
-                           &(struct link_into_plan){&q->link_alpha_us, &q->link_gbps,
-                                                    NULL, NULL},
-                           err);
+        rc = session_link(args, NULL, shape, *ranks, *n, q->seq_len, q->sub_blocks, 0,
+                          &(struct link_into_plan){&q->link_alpha_us, &q->link_gbps,
+                                                   NULL, NULL},
+                          err);
     *decode_alpha_us = q->link_alpha_us;
     *decode_gbps = q->link_gbps;
     if (rc == HCP_OK && args->link)
-        rc = measured_link(
+        rc = session_link(
             args, NULL, &decode, *ranks, *n, q->seq_len, 1, 0,
             &(struct link_into_plan){decode_alpha_us, decode_gbps, NULL, NULL}, err);
     return rc;
