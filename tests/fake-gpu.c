@@ -450,6 +450,14 @@ struct shared {
 };
 static struct shared *all_shared;
 
+/* What a failed transport leaves, or a test. */
+static void unlink_shared(void)
+{
+    for (const struct shared *s = all_shared; s; s = s->next)
+        if (!s->opened)
+            shm_unlink(s->name);
+}
+
 static void *map_shared(const char *name, size_t size, int opened)
 {
     struct shared *s = calloc(1, sizeof *s);
@@ -470,6 +478,8 @@ static void *map_shared(const char *name, size_t size, int opened)
     s->size = size;
     s->at = at;
     s->opened = opened;
+    if (!all_shared)
+        atexit(unlink_shared);
     s->next = all_shared;
     all_shared = s;
     return at;
