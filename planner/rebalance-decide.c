@@ -153,6 +153,7 @@ static void cost_of(const hcp_rebalance *r, hcp_rebalance_verdict *v)
     int64_t lost = v->lost_tokens;
     double ms = r->options.move_ms, token = r->ring->token_bytes * r->question.layers;
 
+    v->move_tokens = 0;
     for (size_t i = 0; r->options.move_kv && i < r->n; i++) {
         int64_t tokens = comes(r, i);
 

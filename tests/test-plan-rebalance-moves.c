@@ -369,6 +369,52 @@ static void cost_of_moving(void **state)
     assert_true(moves > cases / 2);
 }
 
+/* A move that is waited for costs the same in every step: that in which a speed is seen
+ * to change weighs twice. */
+static void cost_while_waiting(void **state)
+{
+    uint64_t seed = 919;
+    int cases = (int)(40 * fixture_scale()) + 4, waited = 0;
+
+    (void)state;
+    for (int c = 0; c < cases; c++) {
+        struct group g;
+        hcp_rebalance *r;
+        hcp_rebalance_options options;
+        hcp_rebalance_verdict v, first = {.size = 0};
+        double base[GROUP_MOST];
+
+        random_group(&g, &seed, 0);
+        hcp_rebalance_options_init(&options);
+        options.move_kv = 1;
+        options.link_alpha_us = 20;
+        options.link_gbps = fixture_real(&seed, 0.5, 5);
+        r = start(&g, &options);
+        group_base(&g, &g.plan.plan, base);
+        for (int t = 0; t < 120; t++) {
+            if (t == 20)
+                g.factor[0] = 2.5;
+            run_step(&g, r, base, NOISE_EVEN, 0, -1, &seed, &v);
+            if (v.decision == HCP_REBALANCE_MOVE)
+                break;
+            if (v.reason == HCP_REBALANCE_WAIT && first.size == 0) {
+                first = v;
+                waited++;
+            } else if (v.reason == HCP_REBALANCE_WAIT) {
+                assert_int_equal(v.move_tokens, first.move_tokens);
+                assert_int_equal(v.move_bytes, first.move_bytes);
+                assert_true(v.cost_ms == first.cost_ms);
+            }
+        }
+        if (v.decision == HCP_REBALANCE_MOVE && first.size > 0)
+            assert_int_equal(v.move_tokens, first.move_tokens);
+        hcp_rebalance_free(r);
+        group_free(&g);
+    }
+    print_message("# %d waited\n", waited);
+    assert_true(waited > cases / 3);
+}
+
 /* In decode it does not matter which tokens a rank has: what comes is what it has more;
  * what a failed rank had is not sent. */
 static void cost_in_decode(void **state)
@@ -513,7 +559,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures),       cmocka_unit_test(stuck),
         cmocka_unit_test(exhaustive),     cmocka_unit_test(cost_of_moving),
-        cmocka_unit_test(cost_in_decode), cmocka_unit_test(margins),
+        cmocka_unit_test(cost_in_decode), cmocka_unit_test(cost_while_waiting),
+        cmocka_unit_test(margins),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
