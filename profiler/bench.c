@@ -285,8 +285,9 @@ int hcp_bench_prepare(struct hcp_bench *bench, const struct hcp_cell_request *ce
         int rc = p->finish             ? hcp_bench_plan_finish(bench, p, err)
                  : p->linear.n_out > 0 ? hcp_bench_plan_linear(bench, p, err)
                                        : make_plan(bench, p, err);
-        if (rc != HCP_OK) {
-            free_plans(bench, p);
+        if (rc != HCP_OK) { /* others' memory may be gone, too: see grow() */
+            for (int i = 0; i < HCP_BENCH_PLANS; i++)
+                free_plans(bench, &bench->plans[i]);
             return rc;
         }
         p->ready = 1;

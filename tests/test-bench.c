@@ -135,12 +135,41 @@ static void a_larger_pool_changes_nothing(void **state)
     hcp_bench_close(&b);
 }
 
+static int little(void **out, int64_t bytes)
+{
+    return bytes > 64 << 20 ? HCP_RC_NO_MEMORY : hcp_runtime_cpu()->alloc(out, bytes);
+}
+
+/* A cell that there is no memory for takes none from those before it. */
+static void a_cell_too_large_costs_no_other(void **state)
+{
+    hcp_runtime runtime = *hcp_runtime_cpu();
+    struct hcp_bench b;
+    struct hcp_bench_plan *plan;
+    struct hcp_cell_request cell = {.q_len = 100, .kv_len = 1 << 20, .mask = "full"};
+    struct hcp_err err = {0};
+    (void)state;
+    runtime.alloc = little;
+    open_bench(&b, 1 << 20, 100, 300, &plan);
+    b.runtime = &runtime;
+    int64_t sets = plan->sets;
+    assert_int_equal(hcp_bench_prepare(&b, &cell, &plan, &err), HCP_FAILED);
+    assert_non_null(strstr(err.text, "no memory for 1.0"));
+    cell.kv_len = 300;
+    assert_int_equal(hcp_bench_prepare(&b, &cell, &plan, NULL), HCP_OK);
+    assert_int_equal(plan->sets, sets);
+    assert_int_equal(hcp_bench_run(&b, plan), HCP_RC_OK);
+    assert_non_null(seen[0][0]);
+    hcp_bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inputs_go_round_more_than_the_cache),
         cmocka_unit_test(inputs_are_random_normal),
         cmocka_unit_test(a_larger_pool_changes_nothing),
+        cmocka_unit_test(a_cell_too_large_costs_no_other),
     };
     return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
 }
