@@ -125,6 +125,17 @@ static int agree(int argc, char **argv)
     return rc;
 }
 
+/* A rank that ends, or does not go on, takes others with it: first all leave theirs. */
+static void await_pids(const char *dir)
+{
+    char path[300];
+    for (int r = 0; r < comm.size; r++) {
+        snprintf(path, sizeof path, "%s/pid-%d", dir, r);
+        while (access(path, F_OK) != 0)
+            pause_s(0.01);
+    }
+}
+
 static void stop_at_once(void *ctx)
 {
     (void)ctx;
@@ -149,7 +160,7 @@ static int watch(int argc, char **argv)
     char what[100];
     int before = (comm.rank + comm.size - 1) % comm.size;
     const char *how = argc > 2 ? argv[2] : "";
-    int mine = argc > 3 && atoi(argv[3]) == comm.rank;
+    int mine = argc > 3 && atoi(argv[3]) == comm.rank, stop = strcmp(how, "stop") == 0;
     if (argc < 2)
         return HCP_USAGE;
     int rc = ring_watch_start(&comm, atof(argv[1]), &w, &err);
@@ -171,12 +182,16 @@ static int watch(int argc, char **argv)
         _exit(0);
     }
     snprintf(what, sizeof what, "waiting for the KV of rank %d (step 1)", before);
-    if (!mine || strcmp(how, "stop") != 0)
+    if (!stop)
         ring_watch_waiting(w, what, before);
     MPI_Barrier(comm.world); /* all wait by now */
     write_pid(argv[0]);
-    if (mine && strcmp(how, "stop") == 0)
+    if (mine || stop)
+        await_pids(argv[0]);
+    if (stop && mine)
         raise(SIGSTOP);
+    else if (stop)
+        ring_watch_waiting(w, what, before);
     if (mine) {
         hcp_fail(&err, HCP_FAILED, "the kernel failed");
         ring_watch_fail(w, &err);
