@@ -72,7 +72,7 @@ static void offer(hcp_rebalance *r)
     for (size_t i = 0, first; r->n > REBALANCE_EXACT && i < r->n; i++) {
         const struct rank_state *k = &r->ranks[i];
 
-        if (k->speed.age < k->speed.seen || k->failed) {
+        if (!k->speed.fresh || k->failed) {
             r->offered[i] = rounded(r->offered[i]);
             continue;
         }

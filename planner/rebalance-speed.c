@@ -260,7 +260,7 @@ static int shows(const struct speed *s, const struct speed_test *test, int i)
     int64_t before = s->age - w;
     double threshold = test->threshold[i], from, allowed;
 
-    if (before < 0 || (before == 0 && !s->fresh))
+    if (before < 0 || (before == 0 && (!s->fresh || i >= SUMS)))
         return 0;
     if (before + w > REBALANCE_HISTORY)
         before = REBALANCE_HISTORY - w;
@@ -291,7 +291,7 @@ static void take(struct speed *s, const struct speed_test *test)
 
     s->scale = level(s, 0, n, &left);
     s->error = s->noise / sqrt(left);
-    if (s->age == s->seen && given > 0) {
+    if (s->fresh && given > 0) {
         double a = s->error * s->error, b = given * given; /* b > 0: so is noise */
 
         s->scale = (b * s->scale + a * s->given) / (a + b);
@@ -310,8 +310,6 @@ int speed_look(struct speed *s, const struct speed_test *test, double typical)
             s->fresh = 0;
             changed = 1;
         }
-    if (s->age >= 4)
-        s->fresh = 0;
     if (!s->fresh || s->age > 1) /* one time does not say more than what was given */
         take(s, test);
     return changed;
@@ -336,7 +334,13 @@ int speed_stands(const struct speed *s, const struct speed_test *test)
     double from, far;
     int left;
 
-    if (before <= 0)
+    if (s->fresh || before < 0)
+        return 0;
+    if (s->age == s->seen) { /* from what was given, and since the beginning */
+        far = s->scale > s->given ? s->scale - s->given : s->given - s->scale;
+        return far > s->given * (test->held_out + test->sure * s->error);
+    }
+    if (before == 0)
         return 0;
     from = level(s, s->age, (int)before, &left);
     far = s->scale > from ? s->scale - from : from - s->scale;

@@ -28,8 +28,8 @@ struct speed {
     double error;                /* standard error of scale, relative */
     double noise;                /* standard deviation of y, relative, */
     double spread;               /* and what it would be by y alone */
-    int fresh;    /* scale is as given until the first change or enough y */
-    double given; /* what it was then */
+    int fresh;                   /* no change yet: what was given counts */
+    double given;                /* what it was then */
 };
 
 /* What the change test goes by, from the options. */

@@ -73,6 +73,22 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     [[ "$output" == *"40 steps, 1 move: "*" ms with it, "* ]]
 }
 
+@test "of 20 alike one was never as fast as the others: it is not taken for one of them" {
+    hcp-plan split --seq-len 128K --mask causal --json --ranks '20*nvidia-h200@mps:50' >many.json
+    sed 's/"compute_ms":/\n&/g' many.json | sed -n 's/^"compute_ms":\([0-9.]*\).*/\1/p' |
+        awk '{ base[NR - 1] = $1 }
+            END {
+                print "step,rank,ms"
+                for (t = 0; t < 12; t++)
+                    for (r = 0; r < NR; r++)
+                        print t "," r "," base[r] * (1 + 0.01 * (((t * 7 + r * 5) * 13 % 19) / 9 - 1)) * (r == 3 ? 2 : 1)
+            }' >many.csv
+    hcp-plan rebalance --plan many.json --trace many.csv --json >out
+    cat out
+    [ "$(field moves out)" -eq 1 ]
+    holds "$(field total_ms out) < 0.7 * $(field stay_total_ms out)"
+}
+
 @test "noise and swings move nothing; what a move costs decides, and how many steps are left" {
     trace 60 '1 + 3 * (n - 1)' >noise.csv
     run hcp-plan rebalance --plan plan.json --trace noise.csv

@@ -138,6 +138,50 @@ static void step_trace_in_noise(void **state)
     }
 }
 
+/* A rank that was never as fast as its models say: what they say counts no more once
+ * its times have shown that, or much of the factor is lost in a mean. */
+static void wrong_from_the_start(void **state)
+{
+    uint64_t seed = 921;
+    int cases = (int)(60 * fixture_scale()) + 4, counted = 0, good = 0;
+
+    (void)state;
+    for (int c = 0; c < cases; c++) {
+        struct group g;
+        hcp_rebalance *r;
+        hcp_rebalance_rank rank = {.size = sizeof rank};
+        hcp_rebalance_verdict v;
+        double base[GROUP_MOST], stale, best, after;
+        size_t slow = 0;
+
+        random_group(&g, &seed, 0.02);
+        r = start(&g, NULL);
+        group_base(&g, &g.plan.plan, base);
+        while (base[slow] == 0)
+            slow++;
+        g.factor[slow] = fixture_real(&seed, 1.5, 4);
+        stale = group_makespan(&g, hcp_rebalance_plan(r));
+        best = group_makespan(&g, NULL);
+        for (int t = 0; t < 4; t++) {
+            run_step(&g, r, base, NOISE_NORMAL, 0.01, -1, &seed, &v);
+            if (v.decision == HCP_REBALANCE_MOVE)
+                adopt(&g, r, base);
+        }
+        assert_int_equal(hcp_rebalance_rank_state(r, slow, &rank), HCP_STATUS_OK);
+        if (base[slow] > 0)
+            assert_true(fabs(rank.time_scale / g.factor[slow] - 1) < 0.04);
+        after = group_makespan(&g, hcp_rebalance_plan(r));
+        if (stale - best > 0.05 * stale) {
+            counted++;
+            good += stale - after >= 0.9 * (stale - best);
+        }
+        hcp_rebalance_free(r);
+        group_free(&g);
+    }
+    print_message("# from the start: %d of %d\n", good, counted);
+    assert_true(counted > cases / 2 && good >= counted * 9 / 10);
+}
+
 /* ---- a ramp ---- */
 
 static void ramp_trace(void **state)
@@ -362,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(step_trace),
         cmocka_unit_test(step_trace_in_noise),
+        cmocka_unit_test(wrong_from_the_start),
         cmocka_unit_test(ramp_trace),
         cmocka_unit_test(noise_moves_nothing),
         cmocka_unit_test(rate_of_false_alarms),
