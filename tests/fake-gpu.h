@@ -27,7 +27,9 @@ const hcp_runtime *fake_gpu_runtime_with_kernels(void);
 const hcp_provider *fake_gpu_provider(void);
 /* From now on it takes so much longer. */
 void fake_gpu_slow(int us);
-
+/* Its memory, NaN until it is written (fake-gpu-memory.c). */
+int fake_gpu_alloc(void **out, int64_t bytes);
+void fake_gpu_release(void *p);
 
 /* What goes wrong from now on (fake-gpu.c): streams do not wait for events, and transfers
  * are as late as they can be: they begin when the host waits, and nothing else is left to

@@ -50,7 +50,7 @@ transport_cases = tests/transport-cases.c tests/transport-cases.h tests/transpor
 	tests/transport-copy-cases.c \
 	tests/transport-points.c tests/transport-points.h
 tests_ring_transport_test_SOURCES = tests/ring-transport-test.c $(transport_cases) \
-	tests/fake-gpu.c tests/fake-gpu.h
+	tests/fake-gpu.c tests/fake-gpu-memory.c tests/fake-gpu.h
 tests_ring_transport_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 tests_ring_transport_test_LDADD = executor/libhcpschedule.la profiler/libhcptransport.la $(LIBM)
 if HAVE_NCCL
@@ -76,6 +76,7 @@ if HAVE_MPI
 if HAVE_NCCL
 check_PROGRAMS += tests/ring-queued-test
 tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/fake-gpu.c \
+	tests/fake-gpu-memory.c \
 	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-memory.c \
 	executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/decode.c executor/decode.h executor/move.c executor/move.h executor/ring-internal.h executor/ring.h executor/verify.c \
 	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
@@ -94,6 +95,7 @@ if HAVE_MPI
 if HAVE_NCCL
 check_PROGRAMS += tests/beside-queued-test
 tests_beside_queued_test_SOURCES = tests/beside-queued-test.c tests/fake-gpu.c \
+	tests/fake-gpu-memory.c \
 	tests/fake-gpu.h tests/fake-kernels.c profiler/link-beside-rank.c \
 	profiler/link-beside-rank.h profiler/link-beside.c profiler/link-beside.h \
 	profiler/link-hold.c profiler/link-rank.h profiler/bench.c profiler/bench-finish.c profiler/bench-linear.c \

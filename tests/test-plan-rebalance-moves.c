@@ -289,6 +289,15 @@ static void exhaustive(void **state)
     assert_true(fixture_scale() < 1 || (moved + stayed >= 200 && moved >= 50));
 }
 
+/* KV is moved, over links of 20 us and so many GB/s. */
+static void moving_kv(hcp_rebalance_options *options, double gbps)
+{
+    hcp_rebalance_options_init(options);
+    options->move_kv = 1;
+    options->link_alpha_us = 20;
+    options->link_gbps = gbps;
+}
+
 /* What moving KV costs, from the segments, token by token. */
 static void cost_of_moving(void **state)
 {
@@ -306,12 +315,9 @@ static void cost_of_moving(void **state)
 
         random_group(&g, &seed, 0);
         g.question.layers = 3;
-        hcp_rebalance_options_init(&options);
+        moving_kv(&options, 25);
         options.noise = options.min_gain = 0;
         options.expected_steps = 100000;
-        options.move_kv = 1;
-        options.link_alpha_us = 20;
-        options.link_gbps = 25;
         options.move_ms = 0.5;
         r = start(&g, &options);
         group_base(&g, &g.plan.plan, base);
@@ -385,10 +391,7 @@ static void cost_while_waiting(void **state)
         double base[GROUP_MOST];
 
         random_group(&g, &seed, 0);
-        hcp_rebalance_options_init(&options);
-        options.move_kv = 1;
-        options.link_alpha_us = 20;
-        options.link_gbps = fixture_real(&seed, 0.5, 5);
+        moving_kv(&options, fixture_real(&seed, 0.5, 5));
         r = start(&g, &options);
         group_base(&g, &g.plan.plan, base);
         for (int t = 0; t < 120; t++) {
