@@ -21,6 +21,7 @@ enum { MAX_BLOCKS = 16, WARM_UP_BYTES = 64 };
 /* What ranks tell each other. */
 struct card {
     char uuid[48];
+    char host_id[64]; /* NCCL_HOSTID: what NCCL takes for the rank's host; "" if unset */
     int name, version, max_blocks, channels, sm_count;
     ncclUniqueId id; /* of the edge to the rank after */
 };
@@ -256,6 +257,8 @@ static int write_card(hcp_transport *t, const hcp_nccl_api *api, struct card *ca
     if (hcp_cuda_device(t->ordinal, &ref, &info, why, sizeof why) != HCP_RC_OK)
         return hcp_fail(err, HCP_FAILED, "nccl transport: %s", why);
     memcpy(card->uuid, info.uuid, sizeof card->uuid);
+    const char *host_id = getenv("NCCL_HOSTID");
+    snprintf(card->host_id, sizeof card->host_id, "%s", host_id ? host_id : "");
     card->version = api->version;
     card->channels = t->channels;
     card->sm_count = t->sm_count > 0 ? t->sm_count : info.sm_count;
@@ -267,16 +270,23 @@ static int write_card(hcp_transport *t, const hcp_nccl_api *api, struct card *ca
     return HCP_OK;
 }
 
+/* Between what it takes for two hosts NCCL goes through the network, whatever the GPUs. */
+static int share_gpu(const struct card *a, const struct card *b)
+{
+    return strcmp(a->uuid, b->uuid) == 0 &&
+           (!*a->host_id || !*b->host_id || strcmp(a->host_id, b->host_id) == 0);
+}
+
 /* What NCCL itself would answer by hanging or in riddles. */
 static int compare(const struct card *cards, int n, struct hcp_err *err)
 {
     for (int i = 0; i < n; i++)
         for (int j = i + 1; j < n; j++)
-            if (strcmp(cards[i].uuid, cards[j].uuid) == 0)
+            if (share_gpu(&cards[i], &cards[j]))
                 return hcp_fail(
                     err, HCP_FAILED,
                     "NCCL takes one rank a GPU: ranks %d and %d share %s; use "
-                    "--transport mpi",
+                    "--transport mpi, or give each rank an NCCL_HOSTID of its own",
                     cards[i].name, cards[j].name, cards[i].uuid);
     for (int i = 0; i < n; i++) {
         if (cards[i].channels != cards[0].channels)

@@ -37,6 +37,11 @@ static void untaken(const struct transport_world *w)
     transport_cases_untaken(w, 8 << 20);
 }
 
+static void host_ids(const struct transport_world *w)
+{
+    transport_cases_host_ids(w);
+}
+
 static void shared(const struct transport_world *w)
 {
     transport_cases_shared(w, 0);
@@ -129,6 +134,7 @@ static int run_case(const struct transport_world *w, const char *what, char **mo
         {"length", length},
         {"channels", transport_cases_channels},
         {"shared", shared},
+        {"hosts", host_ids},
         {"precede", precede},
     };
     if (strcmp(what, "passes") == 0) {

@@ -26,7 +26,7 @@ export HCP_NCCL
 if [ -e "$HCP_NCCL" ]; then
     run 1 nccl passes "$(scaled 20)"
     run 2 nccl passes "$(scaled 20)" channels precede silent untaken cancel
-    run 3 nccl passes "$(scaled 20)" shared precede silent
+    run 3 nccl passes "$(scaled 20)" shared precede silent hosts
     run 4 nccl passes "$(scaled 20)"
     run 5 nccl passes "$(scaled 20)"
 fi

@@ -124,6 +124,7 @@ EXTRA_DIST += tests/man.sh
 dist_check_SCRIPTS += $(study_scripts)
 TESTS += $(study_scripts)
 
+EXTRA_DIST += tests/gpu-shared.sh
 dist_check_SCRIPTS += tests/gpu-ring.sh tests/gpu-decode.sh
 TESTS += tests/gpu-ring.sh tests/gpu-decode.sh
 GPU_TESTS += tests/gpu-ring.sh tests/gpu-decode.sh

@@ -27,6 +27,8 @@ void transport_cases_untaken(const struct transport_world *w, int64_t bytes);
 void transport_cases_cancel(const struct transport_world *w);
 /* nccl: all ranks on one GPU are refused. */
 void transport_cases_shared(const struct transport_world *w, int32_t ordinal);
+/* nccl: all ranks on device 0, with a name of a host each, then with one for all. */
+void transport_cases_host_ids(const struct transport_world *w);
 /* Arguments that are refused, and a rank that cannot open. */
 void transport_cases_refused(const struct transport_world *w);
 /* The last rank's first block is delta bytes longer than the plan of rank 0 says. */

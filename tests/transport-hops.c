@@ -258,6 +258,23 @@ void transport_cases_shared(const struct transport_world *w, int32_t ordinal)
     w->runtime->select(w->ordinal);
 }
 
+void transport_cases_host_ids(const struct transport_world *w)
+{
+    struct transport_world one = *w;
+    char why[1200] = "", id[32];
+    one.ordinal = 0;
+    snprintf(id, sizeof id, "host-%d", w->rank);
+    setenv("NCCL_HOSTID", id, 1);
+    transport_cases_passes(&one, 4);
+    setenv("NCCL_HOSTID", "host", 1);
+    hcp_transport *t = open_transport(&one, PATIENCE_S, why, sizeof why);
+    all_ok(w, !t && strstr(why, "give each rank an NCCL_HOSTID of its own"), why,
+           "two ranks on one GPU that NCCL takes for one host's are refused: %s", why);
+    hcp_transport_close(t);
+    unsetenv("NCCL_HOSTID");
+    w->runtime->select(w->ordinal);
+}
+
 void transport_cases_channels(const struct transport_world *w)
 {
     struct transport_world other = *w;
