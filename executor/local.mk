@@ -16,8 +16,10 @@ executor_libhcpgroup_la_LIBADD = profiler/libhcpprofiler.la $(MPI_LIBS) -lpthrea
 
 # Everything of hcp-ring but main: tests link it too.
 noinst_LTLIBRARIES += executor/libhcpring.la
-executor_libhcpring_la_SOURCES = executor/ring.c executor/ring.h executor/ring-memory.c executor/ring-links.c executor/ring-linear.c executor/ring-levels.c executor/decode.c executor/decode.h executor/move.c executor/move.h \
-	executor/ring-internal.h executor/verify.c executor/verify-compare.c \
+executor_libhcpring_la_SOURCES = executor/ring.c executor/ring.h executor/ring-pass.c \
+	executor/ring-levels.c executor/ring-memory.c executor/ring-links.c \
+	executor/ring-linear.c executor/decode.c executor/decode.h executor/move.c \
+	executor/move.h executor/ring-internal.h executor/verify.c executor/verify-compare.c \
 	executor/verify-internal.h executor/verify.h
 executor_libhcpring_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 executor_libhcpring_la_LIBADD = executor/libhcpschedule.la executor/libhcpgroup.la \

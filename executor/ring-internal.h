@@ -5,9 +5,10 @@
  *   ring-memory.c  buffers, inputs, kernels, messages: what a pass needs, before it
  *   ring-links.c   transports of the groups of ranks seen so far
  *   ring-linear.c  the products of a layer around a pass
- *   ring.c         a pass
+ *   ring-pass.c    a pass, and one with a barrier after every step
  *   ring-levels.c  ... with two levels
  *   decode.c       a step of decode in its place
+ *   ring.c         a ring from its opening to its end, and what its passes took
  */
 #ifndef HCP_RING_INTERNAL_H
 #define HCP_RING_INTERNAL_H
@@ -82,14 +83,20 @@ int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *e
 /* Transport and communicator of the ranks with tokens (present[n_ranks]); collective
  * over all ranks. index: this rank's number among them, -1: not one of them, nothing is
  * set. Fewer than two: nothing either. inner > 0: of rings of so many of them in a row
- * (RING_INNER), of every inner-th (RING_OUTER), or of all and without a transport. RING_MESH: inner 0; for exchanges
- * between any two of them, whose ranks are the transport's. */
+ * (RING_INNER), of every inner-th (RING_OUTER), or of all and without a transport.
+ * RING_MESH: inner 0; for exchanges between any two of them, whose ranks are the
+ * transport's. */
 enum ring_level { RING_ALL, RING_INNER, RING_OUTER, RING_MESH };
 int ring_links_of(ring_links *links, const unsigned char *present, int32_t index,
                   int32_t inner, enum ring_level level, hcp_transport **transport,
                   MPI_Comm *comm, struct hcp_err *err);
 
-/* ring.c, for passes: all ranks of the ring meet; the pass's start is recorded. */
+/* ring-pass.c: queues a pass, or runs it piece by piece, until it is done. */
+int ring_plain_pass(ring *r, struct hcp_err *err);
+/* One with a barrier after every step: a block is passed on while it is computed, and
+ * nothing further. *transfer_ms: the sum over steps of the longer of both directions. */
+int ring_barrier_pass(ring *r, double *transfer_ms, struct hcp_err *err);
+/* For passes: all ranks of the ring meet; the pass's start is recorded. */
 int ring_meet(ring *r, const char *what, struct hcp_err *err);
 int ring_record_start(ring *r, struct hcp_err *err);
 /* Whether a pass of so many launches can be held back; doing so, until it is let go. */
@@ -101,8 +108,10 @@ void ring_waits_for_block(ring *r, int32_t step);
 /* Queues a piece; follows what is queued of steps [from, to). */
 int ring_compute(ring *r, size_t piece, struct hcp_err *err);
 int ring_follow(ring *r, int32_t from, int32_t to, struct hcp_err *err);
-/* ring-levels.c: a pass with two levels, in place of that of ring.c. A node's ranks send
- * a block round when the one before has been round, and to the next node meanwhile. */
+
+/* ring-levels.c: a pass with two levels, in place of that of ring-pass.c. A node's ranks
+ * send a block round when the one before has been round, and to the next node
+ * meanwhile. */
 int ring_levels_pass(ring *r, struct hcp_err *err);
 
 #endif
