@@ -191,6 +191,26 @@ static void many_short_runs_are_seen_to_be_steady(void **state)
     hcp_samples_free(&s);
 }
 
+/* What took as long as a warm-up under watch lasts is one: nothing is known of it that
+ * could look steady. What took less is not. */
+static void a_run_before_warms_up_under_watch(void **state)
+{
+    (void)state;
+    for (int longer = 0; longer < 2; longer++) {
+        struct source slow = {.ms = 60, .noise = 0, .seed = 1};
+        struct hcp_watch watch = {.take = take, .ctx = &slow};
+        struct hcp_watched seen;
+        struct hcp_measure_rule rule;
+        struct hcp_samples s;
+        rule_without_time(&rule);
+        rule.steady_cap_s = 20;
+        rule.ran_ms = 1e3 * HCP_SUSTAIN_S + (longer ? 1 : -1);
+        assert_int_equal(hcp_watch_measure(&watch, &rule, NULL, &s, &seen, NULL), HCP_OK);
+        assert_true(longer ? slow.taken == s.n : slow.taken > s.n);
+        hcp_samples_free(&s);
+    }
+}
+
 static void stops_when_settled_or_full(void **state)
 {
     struct hcp_measure_rule rule;
@@ -286,6 +306,7 @@ int main(void)
         cmocka_unit_test(stops_by_noise),
         cmocka_unit_test(a_run_before_warms_up),
         cmocka_unit_test(many_short_runs_are_seen_to_be_steady),
+        cmocka_unit_test(a_run_before_warms_up_under_watch),
         cmocka_unit_test(stops_when_settled_or_full),
         cmocka_unit_test(full_before_min_time),
         cmocka_unit_test(slow_cells_stop_with_few),
