@@ -33,8 +33,8 @@ void reference_forget(void);
 void reference_slots(const hcp_ring *ring, const hcp_question *question,
                      const int64_t *tokens, const int32_t *slots,
                      struct reference_orders *out);
-/* The same with two levels (a question with nodes): every rank on its node's ring while KV
- * goes from node to node. -1: these tokens have none. */
+/* The same with two levels (a question with nodes): every rank on its node's ring while
+ * KV goes from node to node. -1: these tokens have none. */
 double reference_two_levels(const hcp_ring *ring, hcp_model_kind kind,
                             const hcp_question *question, const int64_t *tokens);
 

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Unit tests see the library from inside (plan.h), so they link its convenience library.
-PLAN_FIXTURE = tests/plan-fixture.h tests/plan-fixture.c
-PLAN_REFERENCE = tests/plan-reference.h tests/plan-reference.c
-PLAN_LIBS = planner/libhcpplancore.la fit/libhcpmodel.la kernels/libhcpgeometry.la \
-	db/libhcpdb.la \
-	$(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
+# What several of them share is compiled once.
+PLAN_LIBS = tests/libplantest.la planner/libhcpplancore.la fit/libhcpmodel.la \
+	kernels/libhcpgeometry.la db/libhcpdb.la $(CMOCKA_LIBS) $(SQLITE_LIBS) $(LIBM)
+check_LTLIBRARIES += tests/libplantest.la
+tests_libplantest_la_SOURCES = tests/plan-fixture.h tests/plan-fixture.c \
+	tests/plan-reference.h tests/plan-reference-ring.h tests/plan-reference.c \
+	tests/plan-reference-orders.c tests/plan-reference-levels.c \
+	tests/plan-reference-best.c tests/decode-reference.h tests/decode-reference.c \
+	tests/documents-reference.h tests/documents-reference.c tests/specs-reference.h \
+	tests/specs-reference.c tests/disagg-reference.h tests/disagg-reference.c \
+	tests/chunks-reference.h tests/chunks-reference.c
 
 if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
@@ -18,91 +24,82 @@ PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms
 	tests/test-plan-disagg tests/test-plan-chunks tests/test-specs-table
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
-tests_test_plan_solver_SOURCES = tests/test-plan-solver.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_solver_SOURCES = tests/test-plan-solver.c
 tests_test_plan_solver_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_solver_LDADD = $(PLAN_LIBS)
-tests_test_plan_layer_SOURCES = tests/test-plan-layer.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_layer_SOURCES = tests/test-plan-layer.c
 tests_test_plan_layer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_layer_LDADD = $(PLAN_LIBS)
-tests_test_plan_memory_SOURCES = tests/test-plan-memory.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_memory_SOURCES = tests/test-plan-memory.c
 tests_test_plan_memory_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_memory_LDADD = $(PLAN_LIBS)
-tests_test_plan_random_SOURCES = tests/test-plan-random.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_random_SOURCES = tests/test-plan-random.c
 tests_test_plan_random_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_random_LDADD = $(PLAN_LIBS)
-tests_test_plan_forms_SOURCES = tests/test-plan-forms.c $(PLAN_FIXTURE)
+tests_test_plan_forms_SOURCES = tests/test-plan-forms.c
 tests_test_plan_forms_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_forms_LDADD = $(PLAN_LIBS)
-tests_test_plan_order_SOURCES = tests/test-plan-order.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_order_SOURCES = tests/test-plan-order.c
 tests_test_plan_order_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_order_LDADD = $(PLAN_LIBS)
-tests_test_plan_scale_SOURCES = tests/test-plan-scale.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_scale_SOURCES = tests/test-plan-scale.c
 tests_test_plan_scale_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_scale_LDADD = $(PLAN_LIBS)
-tests_test_plan_joint_SOURCES = tests/test-plan-joint.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_joint_SOURCES = tests/test-plan-joint.c
 tests_test_plan_joint_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_joint_LDADD = $(PLAN_LIBS)
-tests_test_plan_late_SOURCES = tests/test-plan-late.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_late_SOURCES = tests/test-plan-late.c
 tests_test_plan_late_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_late_LDADD = $(PLAN_LIBS)
-tests_test_plan_rings_SOURCES = tests/test-plan-rings.c $(PLAN_FIXTURE) $(PLAN_REFERENCE)
+tests_test_plan_rings_SOURCES = tests/test-plan-rings.c
 tests_test_plan_rings_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rings_LDADD = $(PLAN_LIBS)
-DECODE_REFERENCE = tests/decode-reference.h tests/decode-reference.c
-tests_test_plan_decode_SOURCES = tests/test-plan-decode.c $(DECODE_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_decode_SOURCES = tests/test-plan-decode.c
 tests_test_plan_decode_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_decode_LDADD = $(PLAN_LIBS)
-tests_test_plan_moves_SOURCES = tests/test-plan-moves.c $(DECODE_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_moves_SOURCES = tests/test-plan-moves.c
 tests_test_plan_moves_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_moves_LDADD = $(PLAN_LIBS)
-tests_test_plan_documents_SOURCES = tests/test-plan-documents.c \
-	tests/documents-reference.h tests/documents-reference.c $(PLAN_FIXTURE)
+tests_test_plan_documents_SOURCES = tests/test-plan-documents.c
 tests_test_plan_documents_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_documents_LDADD = $(PLAN_LIBS)
-REBALANCE_FIXTURE = tests/rebalance-fixture.h tests/rebalance-run.h $(PLAN_FIXTURE)
+REBALANCE_FIXTURE = tests/rebalance-fixture.h tests/rebalance-run.h
 tests_test_plan_rebalance_SOURCES = tests/test-plan-rebalance.c $(REBALANCE_FIXTURE)
 tests_test_plan_rebalance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rebalance_LDADD = $(PLAN_LIBS)
 tests_test_plan_rebalance_moves_SOURCES = tests/test-plan-rebalance-moves.c \
-	$(DECODE_REFERENCE) $(REBALANCE_FIXTURE)
+	$(REBALANCE_FIXTURE)
 tests_test_plan_rebalance_moves_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rebalance_moves_LDADD = $(PLAN_LIBS)
 tests_test_plan_rebalance_state_SOURCES = tests/test-plan-rebalance-state.c \
 	$(REBALANCE_FIXTURE)
 tests_test_plan_rebalance_state_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rebalance_state_LDADD = $(PLAN_LIBS)
-tests_test_plan_factor_SOURCES = tests/test-plan-factor.c $(DECODE_REFERENCE) \
-	$(PLAN_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_factor_SOURCES = tests/test-plan-factor.c
 tests_test_plan_factor_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_factor_LDADD = $(PLAN_LIBS)
-tests_test_plan_specs_SOURCES = tests/test-plan-specs.c tests/specs-reference.h \
-	tests/specs-reference.c $(PLAN_FIXTURE)
+tests_test_plan_specs_SOURCES = tests/test-plan-specs.c
 tests_test_plan_specs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_specs_LDADD = $(PLAN_LIBS)
-DISAGG_REFERENCE = tests/disagg-reference.h tests/disagg-reference.c
-tests_test_plan_disagg_SOURCES = tests/test-plan-disagg.c $(DISAGG_REFERENCE) \
-	$(DECODE_REFERENCE) $(PLAN_REFERENCE) $(PLAN_FIXTURE)
+tests_test_plan_disagg_SOURCES = tests/test-plan-disagg.c
 tests_test_plan_disagg_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
 tests_test_plan_disagg_LDADD = $(PLAN_LIBS)
-tests_test_plan_chunks_SOURCES = tests/test-plan-chunks.c tests/chunks-reference.h \
-	tests/chunks-reference.c $(PLAN_FIXTURE)
+tests_test_plan_chunks_SOURCES = tests/test-plan-chunks.c
 tests_test_plan_chunks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_chunks_LDADD = $(PLAN_LIBS)
-tests_test_specs_table_SOURCES = tests/test-specs-table.c tests/specs-reference.h \
-	tests/specs-reference.c $(PLAN_FIXTURE)
+tests_test_specs_table_SOURCES = tests/test-specs-table.c
 tests_test_specs_table_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_specs_table_LDADD = $(PLAN_LIBS)
-tests_test_plan_json_SOURCES = tests/test-plan-json.c $(PLAN_FIXTURE)
+tests_test_plan_json_SOURCES = tests/test-plan-json.c
 tests_test_plan_json_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_json_LDADD = $(PLAN_LIBS)
-tests_test_plan_schedule_SOURCES = tests/test-plan-schedule.c $(PLAN_FIXTURE)
+tests_test_plan_schedule_SOURCES = tests/test-plan-schedule.c
 tests_test_plan_schedule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_schedule_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
-tests_test_plan_given_SOURCES = tests/test-plan-given.c tests/plan-kinds.h $(PLAN_FIXTURE)
+tests_test_plan_given_SOURCES = tests/test-plan-given.c tests/plan-kinds.h
 tests_test_plan_given_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_given_LDADD = $(PLAN_LIBS)
-tests_test_plan_api_SOURCES = tests/test-plan-api.c tests/plan-kinds.h $(DECODE_REFERENCE) \
-	$(PLAN_FIXTURE)
+tests_test_plan_api_SOURCES = tests/test-plan-api.c tests/plan-kinds.h
 tests_test_plan_api_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
 tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
@@ -118,9 +115,9 @@ EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 BENCHES += tests/bench-plan
 EXTRA_PROGRAMS = tests/bench-plan
 CLEANFILES += tests/bench-plan
-tests_bench_plan_SOURCES = tests/bench-plan.c $(DECODE_REFERENCE) $(PLAN_FIXTURE)
+tests_bench_plan_SOURCES = tests/bench-plan.c
 tests_bench_plan_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
-tests_bench_plan_LDADD = planner/libhcpplancore.la fit/libhcpmodel.la \
+tests_bench_plan_LDADD = tests/libplantest.la planner/libhcpplancore.la fit/libhcpmodel.la \
 	kernels/libhcpgeometry.la db/libhcpdb.la \
 	$(SQLITE_LIBS) $(LIBM)
 

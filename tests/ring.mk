@@ -4,7 +4,7 @@
 if HAVE_CMOCKA
 check_PROGRAMS += tests/test-ring-schedule
 TESTS += tests/test-ring-schedule
-tests_test_ring_schedule_SOURCES = tests/test-ring-schedule.c $(PLAN_FIXTURE)
+tests_test_ring_schedule_SOURCES = tests/test-ring-schedule.c
 tests_test_ring_schedule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_ring_schedule_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
 endif
@@ -15,7 +15,8 @@ if HAVE_CMOCKA
 check_PROGRAMS += tests/test-ring-verify
 TESTS += tests/test-ring-verify
 tests_test_ring_verify_SOURCES = tests/test-ring-verify.c executor/verify.c \
-	executor/verify-compare.c executor/verify-internal.h executor/verify.h tests/faulty-provider.c tests/faulty-provider.h $(PLAN_FIXTURE)
+	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
+	tests/faulty-provider.c tests/faulty-provider.h
 tests_test_ring_verify_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(MPI_CFLAGS)
 tests_test_ring_verify_LDADD = executor/libhcpschedule.la kernels/libhcpkernels.la \
 	$(PLAN_LIBS)
