@@ -121,7 +121,7 @@ static const struct argp_option options[] = {
      30},
     {"move-ms", OPT_MOVE_MS, "MS", 0, "... which is taken to cost so much (0)", 30},
     {"slow", OPT_SLOW, "RANK:PASS:FACTOR", 0,
-     "... and to rehearse it: from that timed pass on attention of a CPU rank takes FACTOR "
+     "... and to rehearse it: from that timed pass on attention of a rank takes FACTOR "
      "times its time; may be repeated",
      30},
     {"any-device", OPT_ANY_DEVICE, NULL, 0,

@@ -224,7 +224,10 @@ static int passes(struct run *r, struct hcp_err *err)
         rc = ring_decide(p, &go_on, err);
         if (rc || !go_on)
             break;
-        ring_slow(r->ring, rehearses() ? 1 : slowed(p, r->passes));
+        rc = ring_slow(r->ring, rehearses() ? 1 : slowed(p, r->passes), err);
+        rc = ring_all_ok(&p->comm, rc, err);
+        if (rc)
+            break;
         rc = ring_pass(r->ring, &times, NULL, err);
         p->alone = rc != HCP_OK;
         if (rc)
@@ -452,11 +455,6 @@ static int check_slowed(const struct ring_program *p, struct hcp_err *err)
 
         if (rank >= p->comm.size)
             return hcp_fail(err, HCP_USAGE, "--slow: there is no rank %d", rank);
-        if (p->peers[rank].is_cuda)
-            return hcp_fail(err, HCP_USAGE,
-                            "--slow %d: only CPU ranks spin; slow a GPU by its limit, or "
-                            "by other work on it",
-                            rank);
     }
     return HCP_OK;
 }

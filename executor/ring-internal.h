@@ -51,6 +51,7 @@ struct ring {
     int64_t passes;
     int failed;
     double slow; /* see ring_slow(); 0: 1 */
+    unsigned long long *slow_mark; /* on a GPU: when the piece began */
     struct ring_linear *linear; /* NULL: attention alone */
     struct ring_decode *decode; /* a plan of decode; NULL: prefill, or no tokens */
 };

@@ -410,6 +410,7 @@ void ring_memory_close(ring *r)
         runtime->event_destroy(r->rounds[j]);
     if (r->go)
         runtime->host_release(r->go);
+    runtime->release(r->slow_mark);
     runtime->release(r->q);
     runtime->release(r->own);
     runtime->release(r->packed);

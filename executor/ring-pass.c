@@ -16,6 +16,7 @@
 
 enum { HELD_LAUNCHES = 600 }; /* a stream takes about 1,000 before a launch waits */
 #define HOLD_LIMIT_NS 2000000000ull
+#define SLOW_LIMIT_NS 60000000000ull
 
 /* ---- what the watch is told ---- */
 
@@ -117,11 +118,6 @@ static int empty_rows(ring *r)
     return rc;
 }
 
-void ring_slow(ring *r, double factor)
-{
-    r->slow = factor;
-}
-
 static double seconds(void)
 {
     struct timespec t;
@@ -130,21 +126,59 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+int ring_slow(ring *r, double factor, struct hcp_err *err)
+{
+    r->slow = factor;
+    if (factor <= 1 || r->slow_mark || r->config.runtime->kind != HCP_DEVICE_CUDA)
+        return HCP_OK;
+    return ring_grab(r, &r->slow_mark, sizeof *r->slow_mark, "a mark of time", err);
+}
+
+/* Around the work of a piece; the first call returns when it began, in s. */
+static double slow_from(ring *r, int *rc)
+{
+    if (r->slow <= 1)
+        return 0;
+#ifdef HAVE_CUDA
+    if (r->slow_mark && hcp_stretch_from_launch(r->slow_mark, r->stream))
+        *rc = HCP_RC_DEVICE;
+#else
+    (void)rc;
+#endif
+    return seconds();
+}
+
+static void slow_to(ring *r, double from_s, int *rc)
+{
+    double until_s;
+
+    if (r->slow <= 1 || *rc)
+        return;
+#ifdef HAVE_CUDA
+    if (r->slow_mark) {
+        if (hcp_stretch_to_launch(r->slow_mark, r->slow, SLOW_LIMIT_NS, r->stream))
+            *rc = HCP_RC_DEVICE;
+        return;
+    }
+#endif
+    until_s = from_s + r->slow * (seconds() - from_s);
+    while (seconds() < until_s)
+        ;
+}
+
 /* Computes a piece between its two events. */
 int ring_compute(ring *r, size_t piece, struct hcp_err *err)
 {
     const hcp_runtime *runtime = r->config.runtime;
     const struct ring_piece *p = &r->schedule.pieces[piece];
-    double from = r->slow > 1 ? seconds() : 0, until;
     int rc = runtime->event_record(r->begun[piece], r->stream);
+    double from_s = rc == HCP_RC_OK ? slow_from(r, &rc) : 0;
 
     if (rc == HCP_RC_OK && piece == 0)
         rc = empty_rows(r);
     for (size_t i = p->call; rc == HCP_RC_OK && i < p->call + p->n_calls; i++)
         rc = hcp_attention_run(r->kernels[i].attention, &r->kernels[i].args, r->stream);
-    for (until = r->slow > 1 ? from + r->slow * (seconds() - from) : 0;
-         r->slow > 1 && seconds() < until;)
-        ;
+    slow_to(r, from_s, &rc);
     if (rc == HCP_RC_OK)
         rc = runtime->event_record(r->done[piece], r->stream);
     return rc ? ring_device_fail(r, rc, "cannot compute a block", err) : HCP_OK;

@@ -79,8 +79,8 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
 int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_err *err);
 int ring_plan_is_decode(const hcp_plan *plan);
 /* From the next pass on attention takes factor >= 1 times its time on this rank: after each
- * piece it spins. On a device that computes while the host waits for it: the CPU. */
-void ring_slow(ring *r, double factor);
+ * piece it spins, the CPU or one thread on the GPU's stream. Not decode. */
+int ring_slow(ring *r, double factor, struct hcp_err *err);
 void ring_close(ring *r); /* collective after a good pass; accepts NULL */
 
 /* For verification: this rank's tensors as the pass left them. Q, K, V in the plan's

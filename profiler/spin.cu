@@ -45,3 +45,32 @@ extern "C" int hcp_mark_sms_launch(int *marks, int blocks, unsigned long long ns
     hcp_mark_sms<<<blocks, 1024, 0, (cudaStream_t)stream>>>(marks, ns);
     return (int)cudaGetLastError();
 }
+
+__global__ void hcp_stretch_from(unsigned long long *mark)
+{
+    *mark = now_ns();
+}
+
+__global__ void hcp_stretch_to(const unsigned long long *mark, double factor,
+                               unsigned long long limit_ns)
+{
+    const unsigned long long now = now_ns(), passed = now - *mark;
+    const double more = (factor - 1) * (double)passed;
+    const unsigned long long ns = more < (double)limit_ns ? (unsigned long long)more
+                                                          : limit_ns;
+    while (now_ns() - now < ns)
+        ;
+}
+
+extern "C" int hcp_stretch_from_launch(unsigned long long *mark, void *stream)
+{
+    hcp_stretch_from<<<1, 1, 0, (cudaStream_t)stream>>>(mark);
+    return (int)cudaGetLastError();
+}
+
+extern "C" int hcp_stretch_to_launch(const unsigned long long *mark, double factor,
+                                     unsigned long long limit_ns, void *stream)
+{
+    hcp_stretch_to<<<1, 1, 0, (cudaStream_t)stream>>>(mark, factor, limit_ns);
+    return (int)cudaGetLastError();
+}

@@ -27,6 +27,9 @@ const hcp_runtime *fake_gpu_runtime_with_kernels(void);
 const hcp_provider *fake_gpu_provider(void);
 /* From now on it takes so much longer. */
 void fake_gpu_slow(int us);
+/* Stretches by just so much that were queued since it was asked last. */
+#define FAKE_GPU_STRETCH 1.5
+int fake_gpu_stretches(void);
 /* Its memory, NaN until it is written (fake-gpu-memory.c). */
 int fake_gpu_alloc(void **out, int64_t bytes);
 void fake_gpu_release(void *p);

@@ -4,13 +4,14 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 #include "kernels/registry.h"
 #include "profiler/spin.h"
 #include "tests/fake-gpu.h"
 
 struct kernel {
-    enum { RANDN, MERGE, FINISH, ATTENTION, HOLD } what;
+    enum { RANDN, MERGE, FINISH, ATTENTION, HOLD, STRETCH_FROM, STRETCH_TO } what;
     union {
         struct {
             void *dst;
@@ -36,6 +37,11 @@ struct kernel {
             int ticket;
             unsigned long long limit_ns;
         } hold;
+        struct {
+            unsigned long long *mark;
+            double factor;
+            unsigned long long limit_ns;
+        } stretch;
     } a;
 };
 
@@ -59,12 +65,31 @@ static void hold(const struct kernel *k)
     }
 }
 
+static unsigned long long now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (unsigned long long)t.tv_sec * 1000000000ull + (unsigned long long)t.tv_nsec;
+}
+
+/* A mark serves once: an end without its own beginning is seen. */
+static int stretch_to(const struct kernel *k)
+{
+    unsigned long long *mark = k->a.stretch.mark, now = now_ns();
+    if (*mark == 0 || *mark > now)
+        return HCP_RC_INVALID;
+    double more_us = (k->a.stretch.factor - 1) * 1e-3 * (double)(now - *mark);
+    usleep((useconds_t)(more_us < 1e5 ? more_us : 1e5));
+    *mark = 0;
+    return HCP_RC_OK;
+}
+
 static void do_kernel(void *arg)
 {
     const hcp_runtime *cpu = hcp_runtime_cpu();
     struct kernel *k = arg;
     int rc = 0;
-    if (k->what != HOLD)
+    if (k->what <= ATTENTION)
         usleep((useconds_t)(rand() % 8 ? rand() % 100 : rand() % 1000));
     if (k->what == ATTENTION)
         usleep((useconds_t)slow_us);
@@ -86,6 +111,12 @@ static void do_kernel(void *arg)
         break;
     case HOLD:
         hold(k);
+        break;
+    case STRETCH_FROM:
+        *k->a.stretch.mark = now_ns();
+        break;
+    case STRETCH_TO:
+        rc = stretch_to(k);
         break;
     }
     if (rc) {
@@ -126,7 +157,31 @@ static int finish(const hcp_finish *job, void *stream)
     return launch(&k, stream);
 }
 
+static int stretches;
+
+int fake_gpu_stretches(void)
+{
+    int n = stretches;
+    stretches = 0;
+    return n;
+}
+
 /* In place of profiler/spin.cu. */
+int hcp_stretch_from_launch(unsigned long long *mark, void *stream)
+{
+    struct kernel k = {.what = STRETCH_FROM, .a.stretch = {.mark = mark}};
+    return launch(&k, stream);
+}
+
+int hcp_stretch_to_launch(const unsigned long long *mark, double factor,
+                          unsigned long long limit_ns, void *stream)
+{
+    struct kernel k = {.what = STRETCH_TO,
+                       .a.stretch = {(unsigned long long *)mark, factor, limit_ns}};
+    stretches += factor == FAKE_GPU_STRETCH;
+    return launch(&k, stream);
+}
+
 int hcp_spin_launch(const int *go, int ticket, unsigned long long limit_ns, int *late,
                     void *stream)
 {

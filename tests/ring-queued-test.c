@@ -222,6 +222,39 @@ static void rings(struct test *t, int n)
     point(t, t->late == 0, "and let go then");
 }
 
+/* Passes of a rank that is to be slower, and others: every piece is stretched, and right. */
+static void slowed(struct test *t, int n)
+{
+    struct hcp_err err = {0};
+    int odd = 0;
+    char text[120];
+
+    for (int i = 0; i < n; i++) {
+        struct ring_errors errors;
+        struct ring_times times;
+        struct plan p;
+        ring *r = NULL;
+
+        make_plan(t, &p, 100);
+        open_ring(t, &p, &r);
+        for (int pass = 0; pass < PASSES; pass++) {
+            int slow = t->comm.rank == pass % t->comm.size;
+
+            poison(t, r);
+            if (ring_slow(r, slow ? FAKE_GPU_STRETCH : 1, &err) ||
+                ring_pass(r, &times, NULL, &err) || ring_verify(r, 40, &errors, &err))
+                give_up(t, &err);
+            t->wrong += !errors.passed;
+            odd += fake_gpu_stretches() != (slow ? (int)r->schedule.n_pieces : 0);
+        }
+        ring_close(r);
+    }
+    snprintf(text, sizeof text, "%d rings of %d ranks, one of them slowed, are right", n,
+             t->comm.size);
+    point(t, t->wrong == 0, text);
+    point(t, odd == 0, "each piece of the slowed rank is stretched, no other");
+}
+
 /* Two levels: every rank has tokens that see all blocks. */
 static void levels(struct test *t, int n)
 {
@@ -578,6 +611,8 @@ static void run_case(struct test *t, const char *what, int n)
     t->held = t->late = t->wrong = 0;
     if (strcmp(what, "rings") == 0)
         rings(t, n);
+    else if (strcmp(what, "slowed") == 0)
+        slowed(t, n);
     else if (strcmp(what, "levels") == 0)
         levels(t, n);
     else if (strcmp(what, "decode") == 0 || strcmp(what, "staged") == 0)

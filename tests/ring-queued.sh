@@ -21,7 +21,7 @@ point() { # STATUS TEXT
 unset CUDA_DEVICE_MAX_CONNECTIONS FAKE_GPU_QUEUES FAKE_GPU_PARTIAL
 run 1 rings 1 4
 run 2 rings 2 "$(scaled 8)" decode 21 "$(scaled 9)" moves 31 "$(scaled 8)" documents 41 "$(scaled 6)"
-run 3 rings 3 "$(scaled 6)" decode 22 "$(scaled 9)"
+run 3 rings 3 "$(scaled 6)" decode 22 "$(scaled 9)" slowed 51 "$(scaled 6)"
 run 4 rings 4 4 levels 11 "$(scaled 6)" documents 42 "$(scaled 6)"
 run 5 rings 10 "$(scaled 6)" moves 32 "$(scaled 6)"
 run 6 levels 12 4
