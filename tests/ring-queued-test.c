@@ -5,6 +5,7 @@
  * with fp64. ring-queued.sh runs this under mpirun.
  * Usage: ring-queued-test CASE [SEED [N]]...: N of one of
  *        rings: random rings, which must be right
+ *        slowed: likewise, one rank made slower
  *        levels: likewise with two levels; an even number of ranks, four or more
  *        decode: steps of decode, merged in every schedule
  *        staged: likewise over MPI, by way of host memory (the first case, if any)
