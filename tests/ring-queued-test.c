@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ring as it runs on GPUs, without one: ring.c queues whole passes, held back, on
- * streams of fake-gpu, its blocks travel over fake-nccl, and what it computed is compared
- * with fp64. ring-queued.sh runs this under mpirun.
+ * The ring as it runs on GPUs, without one: ring-pass.c queues whole passes, held back,
+ * on streams of fake-gpu, its blocks travel over fake-nccl, and what it computed is
+ * compared with fp64. ring-queued.sh runs this under mpirun.
  * Usage: ring-queued-test CASE [SEED [N]]...: N of one of
  *        rings: random rings, which must be right
  *        slowed: likewise, one rank made slower
@@ -20,23 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "executor/decode.h"
-#include "executor/move.h"
-#include "executor/verify.h"
 #include "tests/fake-gpu.h"
-
-enum { RANKS = 8, STRIPES = 4, PASSES = 3, PARTS = 8 };
-
-struct test {
-    struct ring_comm comm;
-    ring_watch *watch;
-    ring_links *links;
-    const hcp_runtime *runtime;
-    hcp_device_ref device;
-    uint64_t seed; /* the same numbers on all ranks */
-    int points, failed;
-    int held, late, wrong;
-};
+#include "tests/ring-queued.h"
 
 /* In place of comm.c's, without its limits. */
 int ring_all_ok(const struct ring_comm *c, int rc, struct hcp_err *err)
@@ -49,7 +34,7 @@ int ring_all_ok(const struct ring_comm *c, int rc, struct hcp_err *err)
     return first < c->size ? HCP_FAILED : HCP_OK;
 }
 
-static int64_t range(uint64_t *state, int64_t lo, int64_t hi)
+int64_t queued_range(uint64_t *state, int64_t lo, int64_t hi)
 {
     uint64_t x = *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
 
@@ -58,7 +43,7 @@ static int64_t range(uint64_t *state, int64_t lo, int64_t hi)
     return lo + (int64_t)((x ^ x >> 31) % (uint64_t)(hi - lo + 1));
 }
 
-static void point(struct test *t, int ok, const char *what)
+void queued_point(struct queued_test *t, int ok, const char *what)
 {
     int mine = ok != 0, all = 0;
 
@@ -70,7 +55,7 @@ static void point(struct test *t, int ok, const char *what)
     fflush(stdout);
 }
 
-static _Noreturn void give_up(struct test *t, const struct hcp_err *err)
+_Noreturn void queued_give_up(struct queued_test *t, const struct hcp_err *err)
 {
     if (!*err->text)
         fprintf(stderr, "# rank %d: failed without a text\n", t->comm.rank);
@@ -79,15 +64,7 @@ static _Noreturn void give_up(struct test *t, const struct hcp_err *err)
 
 /* ---- a plan ---- */
 
-struct plan {
-    hcp_plan plan;
-    hcp_plan_rank ranks[RANKS];
-    hcp_segment segments[RANKS * PARTS];
-    int64_t tokens[RANKS];
-    const hcp_documents_plan *documents;
-};
-
-static void make_plan(struct test *t, struct plan *p, int64_t length)
+void queued_plan_make(struct queued_test *t, struct queued_plan *p, int64_t length)
 {
     static const char *const dtypes[] = {"bf16", "fp16", "fp32"};
     uint64_t *seed = &t->seed;
@@ -98,27 +75,29 @@ static void make_plan(struct test *t, struct plan *p, int64_t length)
     hcp_plan_init(&p->plan, p->ranks, RANKS, p->segments, RANKS * PARTS);
     hcp_shape_init(&p->plan.shape);
     snprintf(p->plan.shape.dtype, sizeof p->plan.shape.dtype, "%s",
-             dtypes[range(seed, 0, 2)]);
-    p->plan.shape.batch = (int32_t)range(seed, 1, 2);
+             dtypes[queued_range(seed, 0, 2)]);
+    p->plan.shape.batch = (int32_t)queued_range(seed, 1, 2);
     p->plan.shape.heads = 2;
     p->plan.shape.kv_heads = 1;
     p->plan.shape.head_dim = 16;
     p->plan.n_ranks = n;
     p->plan.seq_len = length;
-    p->plan.causal = (int32_t)range(seed, 0, 1);
-    p->plan.layout = (hcp_layout)range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
-    p->plan.stripes = (int32_t)range(seed, 1, STRIPES);
-    p->plan.tile = range(seed, 1, 40);
-    p->plan.sub_blocks = (int32_t)range(seed, 1, 4);
-    p->plan.buffers = (int32_t)range(seed, 0, 2);
+    p->plan.causal = (int32_t)queued_range(seed, 0, 1);
+    p->plan.layout =
+        (hcp_layout)queued_range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
+    p->plan.stripes = (int32_t)queued_range(seed, 1, STRIPES);
+    p->plan.tile = queued_range(seed, 1, 40);
+    p->plan.sub_blocks = (int32_t)queued_range(seed, 1, 4);
+    p->plan.buffers = (int32_t)queued_range(seed, 0, 2);
     p->plan.buffers += p->plan.buffers > 0; /* none, 2, 3 */
-    p->plan.barrier = range(seed, 0, 7) == 0;
+    p->plan.barrier = queued_range(seed, 0, 7) == 0;
     for (size_t i = 0; i < n; i++) { /* one in six without tokens */
-        p->tokens[i] = range(seed, 0, 5) ? range(seed, 0, 2 * length / (int64_t)n) : 0;
+        p->tokens[i] =
+            queued_range(seed, 0, 5) ? queued_range(seed, 0, 2 * length / (int64_t)n) : 0;
         p->tokens[i] = p->tokens[i] < left ? p->tokens[i] : left;
         left -= p->tokens[i];
     }
-    p->tokens[range(seed, 0, (int64_t)n - 1)] += left;
+    p->tokens[queued_range(seed, 0, (int64_t)n - 1)] += left;
     if (hcp_layout_segments(p->plan.layout, p->plan.stripes, n, p->tokens, length,
                             p->segments, RANKS * PARTS, counts) != HCP_STATUS_OK)
         abort();
@@ -131,7 +110,7 @@ static void make_plan(struct test *t, struct plan *p, int64_t length)
     p->plan.n_segments = (size_t)at;
 }
 
-static void open_ring(struct test *t, const struct plan *p, ring **r)
+void queued_open(struct queued_test *t, const struct queued_plan *p, ring **r)
 {
     struct ring_config config = {.plan = &p->plan,
                                  .rank = t->comm.rank,
@@ -149,17 +128,16 @@ static void open_ring(struct test *t, const struct plan *p, ring **r)
     struct hcp_err err = {0};
 
     if (ring_open(&config, r, &err))
-        give_up(t, &err);
+        queued_give_up(t, &err);
 }
 
-/* What a pass leaves must not help the next: NaN in all it receives and writes. */
-static void poison(struct test *t, ring *r)
+void queued_poison(struct queued_test *t, ring *r)
 {
     struct hcp_err err = {0};
     const struct ring_schedule *s = &r->schedule;
 
     if (ring_poison(r, &err))
-        give_up(t, &err);
+        queued_give_up(t, &err);
     if (r->decode)
         memset(r->decode->states, 0xff,
                (size_t)(r->decode->n_states * r->decode->pitch) * sizeof(float));
@@ -170,23 +148,23 @@ static void poison(struct test *t, ring *r)
 }
 
 /* Passes of a ring, each of which is compared. Ranks come to them at different times. */
-static void run_ring(struct test *t, const struct plan *p, int n_passes)
+static void run_ring(struct queued_test *t, const struct queued_plan *p, int n_passes)
 {
     struct ring_errors errors;
     struct ring_times times;
     struct hcp_err err = {0};
     ring *r = NULL;
 
-    open_ring(t, p, &r);
+    queued_open(t, p, &r);
     for (int i = 0; i < n_passes; i++) {
-        poison(t, r);
+        queued_poison(t, r);
         ring_all_ok(&t->comm, HCP_OK, &err);
         if (rand() % 3 == 0)
             usleep((useconds_t)(rand() % 3000));
         if (ring_pass(r, &times, NULL, &err))
-            give_up(t, &err);
+            queued_give_up(t, &err);
         if (ring_verify(r, 40, &errors, &err))
-            give_up(t, &err);
+            queued_give_up(t, &err);
         if (!errors.passed) {
             t->wrong++;
             if (t->wrong == 1)
@@ -202,25 +180,26 @@ static void run_ring(struct test *t, const struct plan *p, int n_passes)
 
 /* ---- cases ---- */
 
-static void rings(struct test *t, int n)
+static void rings(struct queued_test *t, int n)
 {
     int held = 0;
     char text[120];
 
     for (int i = 0; i < n; i++) {
-        struct plan p;
+        struct queued_plan p;
 
-        make_plan(t, &p, range(&t->seed, 1, range(&t->seed, 0, 2) ? 400 : 20));
+        queued_plan_make(
+            t, &p, queued_range(&t->seed, 1, queued_range(&t->seed, 0, 2) ? 400 : 20));
         /* One of the ranks keeps the others waiting. */
-        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
+        fake_gpu_slow(queued_range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
         run_ring(t, &p, PASSES);
     }
     snprintf(text, sizeof text, "%d rings of %d ranks, %d passes each, are right", n,
              t->comm.size, PASSES);
-    point(t, t->wrong == 0, text);
+    queued_point(t, t->wrong == 0, text);
     MPI_Allreduce(&t->held, &held, 1, MPI_INT, MPI_SUM, t->comm.world);
-    point(t, held > n, "most passes were held back until all was queued");
-    point(t, t->late == 0, "and let go then");
+    queued_point(t, held > n, "most passes were held back until all was queued");
+    queued_point(t, t->late == 0, "and let go then");
 }
 
 /* Passes of a rank that is to be slower, and others: every piece is stretched, and right. */
@@ -257,18 +236,18 @@ static void slowed(struct test *t, int n)
 }
 
 /* Two levels: every rank has tokens that see all blocks. */
-static void levels(struct test *t, int n)
+static void levels(struct queued_test *t, int n)
 {
     char text[120];
 
     for (int i = 0; i < n; i++) {
         int64_t counts[RANKS], at = 0, length = 0;
         size_t ranks = (size_t)t->comm.size;
-        struct plan p;
+        struct queued_plan p;
 
-        make_plan(t, &p, 100);
+        queued_plan_make(t, &p, 100);
         for (size_t r = 0; r < ranks; r++)
-            length += p.tokens[r] = range(&t->seed, 4, 60);
+            length += p.tokens[r] = queued_range(&t->seed, 4, 60);
         p.plan.seq_len = length;
         p.plan.layout = p.plan.causal ? HCP_LAYOUT_ZIGZAG : HCP_LAYOUT_CONTIGUOUS;
         p.plan.sub_blocks = 1;
@@ -285,16 +264,17 @@ static void levels(struct test *t, int n)
             at += counts[r];
         }
         p.plan.n_segments = (size_t)at;
-        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
+        fake_gpu_slow(queued_range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
         run_ring(t, &p, PASSES);
     }
-    snprintf(text, sizeof text, "%d rings of rings of %d ranks, %d passes each, are right",
-             n, t->comm.size, PASSES);
-    point(t, t->wrong == 0, text);
+    snprintf(text, sizeof text,
+             "%d rings of rings of %d ranks, %d passes each, are right", n, t->comm.size,
+             PASSES);
+    queued_point(t, t->wrong == 0, text);
 }
 
 struct pack {
-    struct plan plan;
+    struct queued_plan plan;
     hcp_documents_plan documents;
     hcp_documents_rank ranks[RANKS];
     hcp_document_part parts[RANKS * PARTS];
@@ -309,8 +289,7 @@ static void add_part(struct pack *p, size_t rank, int64_t document, int64_t leng
 
     if (document == (int64_t)d->n_documents)
         p->lengths[d->n_documents++] = 0;
-    p->parts[d->n_parts++] =
-        (hcp_document_part){document, p->lengths[document], length};
+    p->parts[d->n_parts++] = (hcp_document_part){document, p->lengths[document], length};
     p->lengths[document] += length;
     r->n_parts++;
     r->tokens += length;
@@ -318,7 +297,7 @@ static void add_part(struct pack *p, size_t rank, int64_t document, int64_t leng
 
 /* Ranks in turn: the rest of a document or another part of it, whole ones, the first part
  * of one that goes on. */
-static void make_pack(struct test *t, struct pack *p)
+static void make_pack(struct queued_test *t, struct pack *p)
 {
     hcp_documents_plan *d = &p->documents;
     size_t n = (size_t)t->comm.size;
@@ -326,7 +305,7 @@ static void make_pack(struct test *t, struct pack *p)
     hcp_plan *plan = &p->plan.plan;
 
     memset(p, 0, sizeof *p);
-    make_plan(t, &p->plan, 100);
+    queued_plan_make(t, &p->plan, 100);
     plan->barrier = plan->buffers = 0;
     plan->sub_blocks = 1;
     plan->layout = HCP_LAYOUT_CONTIGUOUS;
@@ -339,18 +318,18 @@ static void make_pack(struct test *t, struct pack *p)
         int last = r + 1 == n;
 
         p->ranks[r].first_part = (int64_t)d->n_parts;
-        if (open < 0 && !last && range(&t->seed, 0, 5) == 0)
+        if (open < 0 && !last && queued_range(&t->seed, 0, 5) == 0)
             continue;
         if (open >= 0) {
-            add_part(p, r, open, range(&t->seed, 1, 60));
-            open = last || range(&t->seed, 0, 1) ? -1 : open;
+            add_part(p, r, open, queued_range(&t->seed, 1, 60));
+            open = last || queued_range(&t->seed, 0, 1) ? -1 : open;
         }
-        for (int64_t k = range(&t->seed, 0, PARTS - 3); k > 0; k--)
-            add_part(p, r, (int64_t)d->n_documents, range(&t->seed, 1, 40));
+        for (int64_t k = queued_range(&t->seed, 0, PARTS - 3); k > 0; k--)
+            add_part(p, r, (int64_t)d->n_documents, queued_range(&t->seed, 1, 40));
         if (p->ranks[r].n_parts == 0 || (open < 0 && !last && d->causal)) {
             int goes_on = open < 0 && !last && d->causal;
 
-            add_part(p, r, (int64_t)d->n_documents, range(&t->seed, 1, 60));
+            add_part(p, r, (int64_t)d->n_documents, queued_range(&t->seed, 1, 60));
             open = goes_on ? (int64_t)d->n_documents - 1 : open;
         }
     }
@@ -371,7 +350,7 @@ static void make_pack(struct test *t, struct pack *p)
     p->plan.documents = d;
 }
 
-static void documents(struct test *t, int n)
+static void documents(struct queued_test *t, int n)
 {
     char text[120];
     int wrong = 0;
@@ -380,222 +359,45 @@ static void documents(struct test *t, int n)
         static struct pack p;
 
         make_pack(t, &p);
-        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
+        fake_gpu_slow(queued_range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
         run_ring(t, &p.plan, PASSES);
     }
     snprintf(text, sizeof text, "%d packs on %d ranks, %d passes each, are right", n,
              t->comm.size, PASSES);
     MPI_Allreduce(&t->wrong, &wrong, 1, MPI_INT, MPI_SUM, t->comm.world);
-    point(t, wrong == 0, text);
-    point(t, t->late == 0, "and let go when all was queued");
-}
-
-static uint64_t bits_of(const ring *r)
-{
-    const float *o, *lse;
-    uint64_t sum = 14695981039346656037u; /* FNV-1a */
-
-    ring_decode_result(r, &o, &lse);
-    for (int64_t i = 0; i < r->decode->rows * (r->shape.head_dim + 1); i++) {
-        uint32_t bits;
-
-        memcpy(&bits, o + i, sizeof bits); /* L lies behind O */
-        sum = (sum ^ bits) * 1099511628211u;
-    }
-    return sum;
-}
-
-/* Steps of random plans: all ranks with tokens have the result, and the same bits. */
-static void decode(struct test *t, int n, int by_nccl)
-{
-    int held = 0, differ = 0;
-    char text[120];
-
-    for (int i = 0; i < n; i++) {
-        struct plan p;
-        struct ring_errors errors;
-        struct ring_times times;
-        struct hcp_err err = {0};
-        uint64_t bits, least, most;
-        ring *r = NULL;
-        int m = 0;
-
-        make_plan(t, &p, range(&t->seed, 1, 300));
-        p.plan.layout = HCP_LAYOUT_CONTIGUOUS;
-        p.plan.causal = p.plan.barrier = 0;
-        p.plan.sub_blocks = 1;
-        snprintf(p.plan.shape.phase, sizeof p.plan.shape.phase, "decode");
-        if (hcp_layout_segments(p.plan.layout, 1, p.plan.n_ranks, p.tokens,
-                                p.plan.seq_len, p.segments, RANKS * PARTS,
-                                (int64_t[RANKS]){0}) != HCP_STATUS_OK)
-            abort();
-        for (size_t k = 0; k < p.plan.n_ranks; k++) {
-            p.ranks[k].first_segment = m;
-            m += p.ranks[k].n_segments = p.tokens[k] > 0;
-        }
-        p.plan.n_segments = (size_t)m;
-        p.plan.merge = m < 2 ? HCP_MERGE_AUTO : (hcp_merge)(HCP_MERGE_RING + i % 3);
-        fake_gpu_slow(range(&t->seed, 0, t->comm.size) == t->comm.rank ? 2000 : 0);
-        open_ring(t, &p, &r);
-        for (int k = 0; k < PASSES; k++) {
-            poison(t, r);
-            ring_all_ok(&t->comm, HCP_OK, &err);
-            if (ring_pass(r, &times, NULL, &err) || ring_verify(r, 40, &errors, &err))
-                give_up(t, &err);
-            if (!errors.passed && t->wrong++ == 0)
-                printf("# rank %d of %d, %s: %s\n", t->comm.rank, t->comm.size,
-                       hcp_merge_name(p.plan.merge), errors.text);
-        }
-        bits = r->decode ? bits_of(r) : 0;
-        MPI_Allreduce(&bits, &most, 1, MPI_UINT64_T, MPI_MAX, t->comm.world);
-        bits = r->decode ? bits : most;
-        MPI_Allreduce(&bits, &least, 1, MPI_UINT64_T, MPI_MIN, t->comm.world);
-        differ += least != most;
-        t->held += r->ticket;
-        t->late += r->go ? r->go[1] : 0;
-        ring_close(r);
-    }
-    snprintf(text, sizeof text, "%d plans of decode on %d ranks, %d steps each, are right", n,
-             t->comm.size, PASSES);
-    point(t, t->wrong == 0, text);
-    point(t, differ == 0, "all ranks have the same bits");
-    if (!by_nccl)
-        return;
-    MPI_Allreduce(&t->held, &held, 1, MPI_INT, MPI_SUM, t->comm.world);
-    point(t, held > n, "most steps were held back until all was queued");
-    point(t, t->late == 0, "and let go then");
-}
-
-/* The last tokens of ranks that have too many, to those that have too few, in order. */
-static void make_moves(const struct plan *from, const struct plan *to, hcp_moves *m)
-{
-    int64_t give[RANKS], take[RANKS];
-    size_t n = to->plan.n_ranks, i = 0, k = 0;
-
-    for (size_t r = 0; r < n; r++) {
-        give[r] = from->tokens[r] > to->tokens[r] ? from->tokens[r] - to->tokens[r] : 0;
-        take[r] = to->tokens[r] > from->tokens[r] ? to->tokens[r] - from->tokens[r] : 0;
-    }
-    for (; i < n && k < n; i += give[i] == 0, k += k < n && take[k] == 0) {
-        int64_t tokens = give[i] < take[k] ? give[i] : take[k];
-        int64_t left = tokens, skip = give[i] - tokens, kept = to->tokens[i], at = 0;
-        hcp_move *move = &m->moves[m->n_moves];
-
-        if (tokens == 0)
-            continue;
-        *move = (hcp_move){.from = (int32_t)i, .to = (int32_t)k, .tokens = tokens,
-                           .first_segment = (int64_t)m->n_segments};
-        /* Local tokens [kept + skip, kept + skip + tokens). */
-        for (int64_t s = 0; s < from->ranks[i].n_segments && left > 0; s++) {
-            const hcp_segment *seg = &from->segments[from->ranks[i].first_segment + s];
-            int64_t first = kept + skip > at ? kept + skip - at : 0;
-            int64_t length = seg->length - first < left ? seg->length - first : left;
-
-            at += seg->length;
-            if (length <= 0)
-                continue;
-            m->segments[m->n_segments++] = (hcp_segment){seg->offset + first, length};
-            move->n_segments++;
-            left -= length;
-            skip = kept = 0;
-            at = 0;
-        }
-        give[i] -= tokens;
-        take[k] -= tokens;
-        m->n_moves++;
-    }
-}
-
-static void moves(struct test *t, int n)
-{
-    int wrong = 0, unseen = 0, held = 0, found = 0;
-    char text[200];
-
-    for (int i = 0; i < n; i++) {
-        hcp_move array[RANKS];
-        hcp_segment segments[RANKS * STRIPES * 4];
-        struct plan from, to;
-        hcp_moves m;
-        struct hcp_err err = {0};
-        struct ring_kv kv[RANKS + 1];
-        ring_move *move = NULL;
-        int64_t tokens, length = range(&t->seed, 1, 200);
-        double ms;
-
-        make_plan(t, &from, length);
-        make_plan(t, &to, length);
-        to.plan.layers = (int32_t)range(&t->seed, 1, 3);
-        for (size_t r = 0; r < from.plan.n_ranks; r++) {
-            from.ranks[r].kv_tokens = from.ranks[r].tokens;
-            from.ranks[r].first_kv_segment = from.ranks[r].first_segment;
-            from.ranks[r].n_kv_segments = from.ranks[r].n_segments;
-        }
-        hcp_moves_init(&m, array, RANKS, segments, RANKS * STRIPES * 4);
-        make_moves(&from, &to, &m);
-        const struct ring_move_config config = {.from = &from.plan,
-                                                .to = &to.plan,
-                                                .moves = &m,
-                                                .rank = t->comm.rank,
-                                                .comm = &t->comm,
-                                                .runtime = t->runtime,
-                                                .links = t->links,
-                                                .watch = t->watch,
-                                                .seed = t->seed};
-        if (ring_move_open(&config, &move, &err))
-            give_up(t, &err);
-        for (int k = 0; k < PASSES; k++) {
-            if (ring_move_poison(move, &err) || ring_all_ok(&t->comm, HCP_OK, &err) ||
-                ring_move_pass(move, &ms, &err) ||
-                ring_move_compare(move, &tokens, text, &err))
-                give_up(t, &err);
-            if (*text && wrong++ == 0)
-                printf("# rank %d: %s\n", t->comm.rank, text);
-        }
-        if (ring_move_kv(move, kv) > 0) {
-            memset((char *)(uintptr_t)kv[0].v, 0x5a, 1);
-            if (ring_move_compare(move, &tokens, text, &err))
-                give_up(t, &err);
-            unseen += !*text;
-        }
-        ring_move_close(move);
-    }
-    snprintf(text, sizeof text, "%d transitions of %d ranks, %d times each, are right", n,
-             t->comm.size, PASSES);
-    MPI_Allreduce(&wrong, &found, 1, MPI_INT, MPI_SUM, t->comm.world);
-    point(t, found == 0, text);
-    MPI_Allreduce(&unseen, &held, 1, MPI_INT, MPI_SUM, t->comm.world);
-    point(t, held == 0, "a byte that is not what it should be is found");
+    queued_point(t, wrong == 0, text);
+    queued_point(t, t->late == 0, "and let go when all was queued");
 }
 
 /* Even shares, two buffers, so that everything has something to wait for. */
-static void even_plan(struct test *t, struct plan *p)
+static void even_plan(struct queued_test *t, struct queued_plan *p)
 {
     do
-        make_plan(t, p, 400);
+        queued_plan_make(t, p, 400);
     while (p->plan.barrier || p->plan.causal || p->plan.layout != HCP_LAYOUT_CONTIGUOUS ||
            p->plan.buffers != 2 || p->tokens[0] < 50 || p->tokens[t->comm.size - 1] < 50);
 }
 
-static void unordered(struct test *t)
+static void unordered(struct queued_test *t)
 {
-    struct plan p;
+    struct queued_plan p;
     int wrong = 0;
 
     even_plan(t, &p);
     fake_gpu_fault(FAKE_GPU_NO_WAIT);
     run_ring(t, &p, 3);
     MPI_Allreduce(&t->wrong, &wrong, 1, MPI_INT, MPI_SUM, t->comm.world);
-    point(t, wrong > 0, "what does not wait for its blocks is wrong");
+    queued_point(t, wrong > 0, "what does not wait for its blocks is wrong");
 }
 
-static void stuck(struct test *t)
+static void stuck(struct queued_test *t)
 {
     struct hcp_err err = {0};
-    struct plan p;
+    struct queued_plan p;
 
     even_plan(t, &p);
     run_ring(t, &p, 2);
-    point(t, t->wrong == 0, "right before the device is stuck");
+    queued_point(t, t->wrong == 0, "right before the device is stuck");
     ring_watch_stop(t->watch); /* which had patience */
     ring_watch_block_signals();
     t->watch = NULL;
@@ -604,10 +406,10 @@ static void stuck(struct test *t)
     if (t->comm.rank == t->comm.size - 1)
         fake_gpu_fault(FAKE_GPU_STUCK);
     run_ring(t, &p, 2);
-    point(t, 0, "a pass that cannot end ends");
+    queued_point(t, 0, "a pass that cannot end ends");
 }
 
-static void run_case(struct test *t, const char *what, int n)
+static void run_case(struct queued_test *t, const char *what, int n)
 {
     t->held = t->late = t->wrong = 0;
     if (strcmp(what, "rings") == 0)
@@ -617,9 +419,9 @@ static void run_case(struct test *t, const char *what, int n)
     else if (strcmp(what, "levels") == 0)
         levels(t, n);
     else if (strcmp(what, "decode") == 0 || strcmp(what, "staged") == 0)
-        decode(t, n, *what == 'd');
+        queued_decode(t, n, *what == 'd');
     else if (strcmp(what, "moves") == 0)
-        moves(t, n);
+        queued_moves(t, n);
     else if (strcmp(what, "documents") == 0)
         documents(t, n);
     else if (strcmp(what, "unordered") == 0)
@@ -632,7 +434,7 @@ static void run_case(struct test *t, const char *what, int n)
 
 int main(int argc, char **argv)
 {
-    struct test t = {
+    struct queued_test t = {
         .runtime = fake_gpu_runtime_with_kernels(),
         .device = {.size = sizeof t.device, .kind = HCP_DEVICE_CUDA, .sm_count = 132}};
     const char *first = argc > 1 ? argv[1] : "";

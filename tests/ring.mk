@@ -76,7 +76,8 @@ TESTS += tests/ring-transport.sh
 if HAVE_MPI
 if HAVE_NCCL
 check_PROGRAMS += tests/ring-queued-test
-tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/fake-gpu.c \
+tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/ring-queued.h \
+	tests/ring-queued-kv.c tests/fake-gpu.c \
 	tests/fake-gpu-memory.c \
 	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-pass.c \
 	executor/ring-levels.c executor/ring-memory.c executor/ring-links.c \
