@@ -68,6 +68,11 @@ const char *hcp_linear_library(const hcp_linear *linear, const char **version);
 void hcp_linear_ms(const hcp_linear *linear, int64_t tokens,
                    struct hcp_linear_answer *out);
 
+/* The measured numbers of tokens next to this one, itself if it was measured, of the product
+ * for which they are farthest apart: 0, INT64_MAX where there is none. */
+void hcp_linear_between(const hcp_linear *linear, int64_t tokens, int64_t *below,
+                        int64_t *above);
+
 /* Held-out error of all products: every number of tokens that has measured neighbours
  * on both sides, predicted from them. NaN and 0 where there are none. */
 struct hcp_linear_heldout {

@@ -296,6 +296,27 @@ void hcp_linear_ms(const hcp_linear *linear, int64_t tokens,
         out->error = off / out->ms;
 }
 
+void hcp_linear_between(const hcp_linear *linear, int64_t tokens, int64_t *below,
+                        int64_t *above)
+{
+    *below = 0;
+    *above = INT64_MAX;
+    for (int i = 0; i < HCP_LAYER_PRODUCTS; i++) {
+        const struct product *p = &linear->product[i];
+        int64_t low = 0, high = INT64_MAX;
+        for (int k = 0; k < p->n; k++) {
+            if (p->tokens[k] <= tokens)
+                low = p->tokens[k];
+            if (p->tokens[k] >= tokens && high == INT64_MAX)
+                high = p->tokens[k];
+        }
+        if (i == 0 || high - low > *above - *below) {
+            *below = low;
+            *above = high;
+        }
+    }
+}
+
 static int by_double(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;

@@ -132,7 +132,8 @@ int cmd_split(int argc, char **argv)
         else
             rc = hcp_fail(&err, HCP_FAILED, "out of memory");
         free(json);
-    } else if (rc == HCP_OK && plan_print(&s.plan, stdout)) {
+    } else if (rc == HCP_OK &&
+               (plan_print(&s.plan, stdout) || session_say_finer(&s, stdout))) {
         rc = hcp_fail(&err, HCP_FAILED, "cannot print the plan");
     }
     if (rc == HCP_OK)

@@ -5,6 +5,7 @@
  * tokens, and the plan is made again until they stand still.
  */
 #include "config.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "planner/layer-measured.h"
@@ -217,6 +218,23 @@ void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *
     }
 }
 
+void layer_measured_widen(const layer_measured *m, const int64_t *tokens, hcp_rank *ranks)
+{
+    for (size_t r = 0; r < m->n; r++) {
+        hcp_rank *k = &ranks[r];
+        double ms[2], line_ms, off;
+
+        if (tokens[r] < 1)
+            continue;
+        work_of(m, r, tokens[r], ms);
+        line_ms = ((k->linear_before_us + k->linear_after_us) * (double)tokens[r] +
+                   k->linear_before_fixed_us + k->linear_after_fixed_us) / 1e3;
+        off = line_ms > 0 ? fabs(ms[0] + ms[1] - line_ms) / line_ms : 0;
+        if (off > k->linear_error)
+            k->linear_error = off < 10 ? off : 10;
+    }
+}
+
 /* HCP_NO_ANSWER: so many tokens on a rank are outside what was measured. */
 static int check_rank(const layer_measured *m, size_t r, int64_t tokens,
                       struct hcp_linear_answer *answer, struct hcp_err *err)
@@ -244,6 +262,85 @@ int layer_measured_check(const layer_measured *m, const int64_t *tokens,
         if (check_rank(m, r, tokens[r] * m->batch, &answer, err))
             return err->code;
     return HCP_OK;
+}
+
+/* The tokens of a rank in all of its sequences, if they lie between measured ones that are
+ * far apart; else 0. */
+static int64_t lies_between(const layer_measured *m, size_t r, int64_t tokens,
+                            int64_t *below, int64_t *above)
+{
+    int64_t count = tokens * m->batch, far = count / 16 > 256 ? count / 16 : 256;
+
+    if (count < 1 || m->estimate[r].estimated)
+        return 0;
+    hcp_linear_between(m->curve[r], count, below, above);
+    return *above - *below > far ? count : 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Numbers of tokens about those of the ranks of one device, two steps of a thirty-second on
+ * either side, in whole tiles of GEMMs; and the limits. */
+static int say_finer(const layer_measured *m, const int64_t *tokens, size_t first,
+                     FILE *out)
+{
+    enum { STEP = 128, SIDE = 2, MOST = 8 };
+    int64_t list[MOST * (2 * SIDE + 1)], below, above;
+    size_t n = 0, n_limits = 0;
+
+    fputs(" --limits ", out);
+    for (size_t r = first; r < m->n && n < sizeof list / sizeof *list; r++) {
+        int64_t count, step, middle;
+
+        if (strcmp(m->ranks[r].device, m->ranks[first].device) != 0 ||
+            !(count = lies_between(m, r, tokens[r], &below, &above)))
+            continue;
+        if (first_like(m->ranks, r) >= first && first_like(m->ranks, r) < r)
+            continue;
+        step = count / 32 / STEP * STEP > 0 ? count / 32 / STEP * STEP : STEP;
+        middle = (count + STEP - 1) / STEP * STEP;
+        for (int64_t k = -SIDE; k <= SIDE; k++)
+            if (middle + k * step > 0)
+                list[n++] = middle + k * step;
+        fprintf(out, "%s%s", n_limits++ ? "," : "",
+                *m->ranks[r].limit ? m->ranks[r].limit : "none");
+    }
+    qsort(list, n, sizeof *list, ascending);
+    fputs(" --tokens ", out);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || list[i] != list[i - 1])
+            fprintf(out, "%s%lld", i ? "," : "", (long long)list[i]);
+    return fputc('\n', out) == EOF;
+}
+
+int layer_measured_finer(const layer_measured *m, const int64_t *tokens, FILE *out)
+{
+    for (size_t r = 0; r < m->n; r++) {
+        int64_t below, above, count = lies_between(m, r, tokens[r], &below, &above);
+        int said = 0;
+
+        for (size_t i = 0; i < r && count; i++)
+            said |= strcmp(m->ranks[i].device, m->ranks[r].device) == 0 &&
+                    lies_between(m, i, tokens[i], &(int64_t){0}, &(int64_t){0});
+        if (!count || said)
+            continue;
+        fprintf(out, "rank %zu: linear work of %lld tokens lies between measured %lld and ",
+                r, (long long)count, (long long)below);
+        if (above < INT64_MAX)
+            fprintf(out, "%lld", (long long)above);
+        else
+            fputs("none", out);
+        fprintf(out, "; for a finer plan: hcp-profile run --db %s --linear %s", m->db,
+                m->shape_option);
+        if (say_finer(m, tokens, r, out))
+            return 1;
+    }
+    return 0;
 }
 
 int layer_measured_decode(const layer_measured *m, int64_t tokens, hcp_rank *ranks,

@@ -4,6 +4,7 @@
  */
 #ifndef HCP_LAYER_MEASURED_H
 #define HCP_LAYER_MEASURED_H
+#include <stdio.h>
 #include "db/cli.h"
 #include "db/layer.h"
 #include "planner/hcpplan.h"
@@ -31,9 +32,15 @@ void layer_measured_free(layer_measured *m); /* accepts NULL */
 /* Linear work of the ranks as lines, exact at at[] tokens, rising as measured from half to
  * twice that; its error is that at at[] tokens. */
 void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *ranks);
+/* Where lines are off at tokens[] by more than their error, that is their error. */
+void layer_measured_widen(const layer_measured *m, const int64_t *tokens, hcp_rank *ranks);
 /* HCP_NO_ANSWER: a rank's tokens are outside what was measured. */
 int layer_measured_check(const layer_measured *m, const int64_t *tokens,
                          struct hcp_err *err);
+/* For each device on which a rank's tokens lie between measured numbers that are far apart
+ * (256, or a sixteenth of them): a line with the first such rank and the command that
+ * measures about its tokens. Non-zero if printing failed. */
+int layer_measured_finer(const layer_measured *m, const int64_t *tokens, FILE *out);
 /* All of a layer's linear work in a decode step of so many tokens, into decode_linear_us;
  * HCP_NO_ANSWER as above. */
 int layer_measured_decode(const layer_measured *m, int64_t tokens, hcp_rank *ranks,

@@ -156,6 +156,16 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
                   struct session *s, struct hcp_err *err);
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
+/* session-layer.c: one such plan as the ring stands; with measured linear work the plan whose
+ * lines go through the times of its own tokens, none of which are better moved elsewhere by a
+ * few tiles. at: [n] the tokens of the ranks as given, into it. */
+hcp_status session_ask(const struct plan_args *args, struct session *s,
+                       struct hcp_err *err);
+int session_ask_measured(const struct plan_args *args, struct session *s, int64_t *at,
+                         struct hcp_err *err);
+/* Below a plan: where linear work was measured far from its tokens, and the command that
+ * measures it there. Non-zero if printing failed. */
+int session_say_finer(const struct session *s, FILE *out);
 /* The ring anew, of the kernel given, with measured linear work that is exact at at[n] tokens
  * of its ranks. */
 int session_rebind(struct session *s, const int64_t *at, const char *provider,

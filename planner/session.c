@@ -326,67 +326,6 @@ int session_open_plan(const struct plan_args *args, hcp_plan *plan, struct sessi
     return rc;
 }
 
-static hcp_status ask(const struct plan_args *args, struct session *s,
-                      struct hcp_err *err)
-{
-    if (s->tokens)
-        return hcp_plan_evaluate(s->ring, &args->question, s->tokens, s->workspace,
-                                 s->workspace_bytes, err->text, sizeof err->text,
-                                 &s->plan);
-    return hcp_plan_split(s->ring, &args->question, s->workspace, s->workspace_bytes,
-                          err->text, sizeof err->text, &s->plan);
-}
-
-static int own_order(const hcp_plan *plan)
-{
-    return plan->order || plan->has_links;
-}
-
-int session_rebind(struct session *s, const int64_t *at, const char *provider,
-                   struct hcp_err *err)
-{
-    size_t n = hcp_ring_size(s->ring);
-
-    layer_measured_lines(s->layer, at, s->ranks);
-    hcp_ring_free(s->ring);
-    s->ring = NULL;
-    return err->code =
-               plan_exit_code(hcp_ring_create(s->models, &s->shape, s->ranks, n, provider,
-                                              err->text, sizeof err->text, &s->ring));
-}
-
-/* As ask(), with linear work that is exact at the tokens of the plan: again until they
- * stand still, a few times at most. at: where the lines are exact, [n]. */
-static int ask_measured(const struct plan_args *args, struct session *s, size_t n,
-                        int64_t *at, struct hcp_err *err)
-{
-    char provider[32];
-    hcp_status status;
-
-    snprintf(provider, sizeof provider, "%s", hcp_ring_provider(s->ring));
-    for (size_t r = 0; r < n; r++)
-        at[r] = s->tokens ? s->tokens[r] : args->question.seq_len / (int64_t)n;
-    for (int round = 0, again = 1; again && round < 8; round++) {
-        if (session_rebind(s, at, provider, err))
-            return err->code;
-        status = ask(args, s, err);
-        if (status)
-            return err->code = plan_exit_code(status);
-        again = 0;
-        for (size_t r = 0; r < n; r++) {
-            int64_t tokens = s->plan.ranks[r].tokens;
-            size_t given = own_order(&s->plan) ? (size_t)s->plan.places[r].rank : r;
-
-            again |= tokens > 0 && tokens != at[given];
-            at[given] = tokens > 0 ? tokens : at[given];
-        }
-    }
-    for (size_t r = 0; r < n; r++)
-        at[own_order(&s->plan) ? (size_t)s->plan.places[r].rank : r] =
-            s->plan.ranks[r].tokens;
-    return layer_measured_check(s->layer, at, err);
-}
-
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err)
 {
     size_t n = hcp_ring_size(s->ring);
@@ -406,13 +345,13 @@ int session_split(struct plan_args *args, struct session *s, struct hcp_err *err
     }
     if (s->layer) {
         int64_t *at = malloc(n * sizeof *at);
-        int rc = at ? ask_measured(args, s, n, at, err)
+        int rc = at ? session_ask_measured(args, s, at, err)
                     : hcp_fail(err, HCP_FAILED, "out of memory");
 
         free(at);
         return rc;
     }
-    status = ask(args, s, err);
+    status = session_ask(args, s, err);
     return err->code = plan_exit_code(status);
 }
 

@@ -105,10 +105,10 @@ tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
 dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats \
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-layer.bats tests/plan-specs.bats tests/plan-disagg.bats \
 	tests/plan-rebalance.bats tests/plan-chunks.bats
 TESTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
-	tests/plan-cli.bats tests/plan-decode.bats tests/plan-specs.bats tests/plan-disagg.bats \
+	tests/plan-cli.bats tests/plan-decode.bats tests/plan-layer.bats tests/plan-specs.bats tests/plan-disagg.bats \
 	tests/plan-rebalance.bats tests/plan-chunks.bats
 EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 

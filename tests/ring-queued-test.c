@@ -203,7 +203,7 @@ static void rings(struct queued_test *t, int n)
 }
 
 /* Passes of a rank that is to be slower, and others: every piece is stretched, and right. */
-static void slowed(struct test *t, int n)
+static void slowed(struct queued_test *t, int n)
 {
     struct hcp_err err = {0};
     int odd = 0;
@@ -212,18 +212,18 @@ static void slowed(struct test *t, int n)
     for (int i = 0; i < n; i++) {
         struct ring_errors errors;
         struct ring_times times;
-        struct plan p;
+        struct queued_plan p;
         ring *r = NULL;
 
-        make_plan(t, &p, 100);
-        open_ring(t, &p, &r);
+        queued_plan_make(t, &p, 100);
+        queued_open(t, &p, &r);
         for (int pass = 0; pass < PASSES; pass++) {
             int slow = t->comm.rank == pass % t->comm.size;
 
-            poison(t, r);
+            queued_poison(t, r);
             if (ring_slow(r, slow ? FAKE_GPU_STRETCH : 1, &err) ||
                 ring_pass(r, &times, NULL, &err) || ring_verify(r, 40, &errors, &err))
-                give_up(t, &err);
+                queued_give_up(t, &err);
             t->wrong += !errors.passed;
             odd += fake_gpu_stretches() != (slow ? (int)r->schedule.n_pieces : 0);
         }
@@ -231,8 +231,8 @@ static void slowed(struct test *t, int n)
     }
     snprintf(text, sizeof text, "%d rings of %d ranks, one of them slowed, are right", n,
              t->comm.size);
-    point(t, t->wrong == 0, text);
-    point(t, odd == 0, "each piece of the slowed rank is stretched, no other");
+    queued_point(t, t->wrong == 0, text);
+    queued_point(t, odd == 0, "each piece of the slowed rank is stretched, no other");
 }
 
 /* Two levels: every rank has tokens that see all blocks. */

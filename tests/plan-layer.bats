@@ -1,0 +1,118 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# hcp-plan split with measured linear work that has steps: a machine on which products take the
+# time of whole 640 tokens, attention that of whole 128.
+
+bats_require_minimum_version 1.5.0
+load scale
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    hcp-profile run --db steps.db --device "synthetic:name=g,tile_q=128" --limits mps:100,mps:50 --max-len 8K
+    cp steps.db few.db
+    hcp-profile run --db steps.db --device "synthetic:name=g,tile_q=640" --linear --hidden 4096 --ffn 14336 \
+        --limits mps:100,mps:50 --tokens "$(seq -s, 128 128 8192)"
+    hcp-profile run --db few.db --device "synthetic:name=g,tile_q=640" --linear --hidden 4096 --ffn 14336 \
+        --limits mps:100,mps:50 --tokens 1K,2K,4K,8K
+    hcp-plan fit --quiet --db steps.db
+    hcp-plan fit --quiet --db few.db
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    layer=(--hidden 4096 --ffn 14336 --extrapolate)
+}
+
+split() { # OPTION...
+    hcp-plan split --db steps.db "${layer[@]}" "$@"
+}
+makespan() { # of a plan in JSON
+    sed 's/"makespan_ms":/\n&/' | sed -n 's/^"makespan_ms":\([-0-9.e]*\).*/\1/p' | head -n 1
+}
+tokens() {
+    grep -o '"tokens":[0-9]*' | cut -d: -f2 | paste -sd, -
+}
+
+# All ways to give N ranks TILES tiles, a line each.
+all_splits() { # N TILES TILE
+    awk -v n="$1" -v tiles="$2" -v tile="$3" '
+        function go(i, left, text,  k) {
+            if (i == n) { print text left * tile; return }
+            for (k = 0; k <= left; k++) go(i + 1, left - k, text k * tile ",")
+        }
+        BEGIN { go(1, tiles, "") }'
+}
+
+# exhaustive RANKS TOKENS TILE OPTION...: the plan is as fast as the fastest of all splits.
+exhaustive() {
+    local ranks=$1 length=$2 tile=$3 n plan best
+    shift 3
+    n=$(tr -dc , <<<"$ranks" | wc -c)
+    set -- --ranks "$ranks" --seq-len "$length" "$@" --json
+    plan=$(split "$@" | makespan)
+    best=$(all_splits $((n + 1)) $((length / tile)) "$tile" | while read -r t; do
+        split "$@" --tokens "$t" | makespan
+    done | sort -g | head -n 1)
+    echo "$*: planned $plan, the fastest of all $best"
+    awk -v a="$plan" -v b="$best" 'BEGIN { exit !(b > 0 && a / b < 1 + 1e-9 && a / b > 1 - 1e-9) }'
+}
+
+@test "no split in whole tiles is faster than the plan, which is predicted as it would be" {
+    exhaustive g@mps:50,g@mps:100 2048 128 --mask causal --layout contiguous
+    exhaustive g@mps:100,g@mps:50 3072 128 --mask causal --layout contiguous
+    exhaustive g@mps:100,g@mps:50 2560 128 --mask full
+}
+
+@test "nor where they are longer, capped or three" {
+    long_test
+    exhaustive g@mps:50,g@mps:100 5120 128 --mask causal --layout contiguous
+    exhaustive g@mps:100,g@mps:50 8192 128 --mask causal --layout contiguous
+    exhaustive g@mps:50,g@mps:100 4096 128 --mask causal --layout contiguous --max-tokens 1=2304
+    exhaustive g@mps:100,g@mps:100,g@mps:50 1536 128 --mask causal --layout contiguous
+}
+
+@test "a plan in an order of its own is what it says, within its error" {
+    # Lines and shares of these do not come to rest, and no split can be asked for in its order.
+    args=(--seq-len 5K --mask causal --layout contiguous)
+    split --ranks g@mps:100,g@mps:100,g@mps:50 "${args[@]}" --reorder --json >plan.json
+    [ "$(grep -o '"given_rank":[0-9]' plan.json | cut -d: -f2 | tr -d '\n')" = 102 ]
+    split --ranks g@mps:100,g@mps:100,g@mps:50 "${args[@]}" --tokens "$(tokens <plan.json)" --json >same.json
+    read -r low high < <(sed -n 's/.*"interval_ms":\[\([0-9.]*\),\([0-9.]*\)\].*/\1 \2/p' plan.json)
+    echo "planned $(makespan <plan.json), $low to $high, is $(makespan <same.json)"
+    awk -v is="$(makespan <same.json)" -v low="$low" -v high="$high" -v plan="$(makespan <plan.json)" 'BEGIN {
+        exit !(low <= is && is <= high && (is > plan * 1.03 || is < plan / 1.03)) }'
+}
+
+@test "numbers of tokens far from measured ones are named with the command that measures them" {
+    ask=(--db few.db "${layer[@]}" --ranks g@mps:100,g@mps:50 --seq-len 8K --mask causal --layout contiguous)
+    hcp-plan split "${ask[@]}" >text
+    cat text
+    [ "$(grep -c 'for a finer plan: hcp-profile run' text)" -eq 1 ]
+    command=$(sed -n 's/.*for a finer plan: //p' text)
+    [[ "$command" == *"--db "*"few.db --linear --hidden 4096 --ffn 14336 "*" --limits mps:100,mps:50 --tokens "* ]]
+    hcp-plan split "${ask[@]}" --json >before.json
+    eval "$command --device synthetic:name=g,tile_q=640"
+    hcp-plan split "${ask[@]}" >text
+    cat text
+    run ! grep finer text
+    # Both are asked what they take on the machine that is known everywhere.
+    ask[1]=steps.db
+    was=$(hcp-plan split "${ask[@]}" --tokens "$(tokens <before.json)" --json | makespan)
+    ask[1]=few.db
+    hcp-plan split "${ask[@]}" --json >after.json
+    ask[1]=steps.db
+    is=$(hcp-plan split "${ask[@]}" --tokens "$(tokens <after.json)" --json | makespan)
+    echo "before $was, after $is"
+    awk -v a="$is" -v b="$was" 'BEGIN { exit !(a <= b) }'
+    # Where all are measured nothing is said.
+    ask[1]=steps.db
+    hcp-plan split "${ask[@]}" >text
+    run ! grep finer text
+}
+
+@test "decode and plans without measured linear work say nothing of the kind" {
+    run -0 hcp-plan split --db steps.db --ranks g@mps:100,g@mps:50 --seq-len 8K --linear-us 1
+    [[ "$output" != *finer* ]]
+    run -0 hcp-plan split --db few.db "${layer[@]}" --ranks g@mps:100,g@mps:50 --seq-len 8K --json
+    [[ "$output" != *finer* ]]
+}
