@@ -51,7 +51,7 @@ int ring_decode_schedule(const hcp_plan *plan, int32_t rank, struct ring_schedul
         s.calls = calloc(1, sizeof *s.calls);
         if (!s.calls)
             return hcp_fail(err, HCP_FAILED, "out of memory");
-        s.calls[0] = (struct ring_call){0, 1, s.kv_tokens, 0, 0};
+        s.calls[0] = (struct ring_call){.rows = 1, .keys = s.kv_tokens};
         s.n_calls = 1;
     }
     *out = s;

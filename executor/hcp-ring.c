@@ -76,6 +76,7 @@ void ring_identify(const struct ring_program *p, const hcp_plan *plan,
                    struct ring_identity *id)
 {
     const hcp_documents_plan *documents = ring_documents_of(&p->plans, plan);
+    const hcp_chunks_plan *chunks = p->plans.chunks;
     const hcp_shape *s = &plan->shape;
     const char *slash = p->o.plugin ? strrchr(p->o.plugin, '/') : NULL;
     char channels[20] = "";
@@ -83,7 +84,8 @@ void ring_identify(const struct ring_program *p, const hcp_plan *plan,
     *id = (struct ring_identity){.plan_version = hcp_plan_version(),
                                  .fingerprint = documents
                                                     ? hcp_documents_fingerprint(documents)
-                                                    : hcp_plan_fingerprint(plan),
+                                                : chunks ? hcp_chunks_fingerprint(chunks)
+                                                         : hcp_plan_fingerprint(plan),
                                  .seq_len = plan->seq_len,
                                  .n_ranks = (int64_t)plan->n_ranks};
     snprintf(id->tool_version, sizeof id->tool_version, "%s", PACKAGE_VERSION);
@@ -270,7 +272,8 @@ static int with_device(struct ring_program *p, const struct ring_gpus *gpus,
     if (rc == HCP_OK)
         rc = open_links(p, err);
     if (rc == HCP_OK)
-        rc = p->o.search       ? ring_search(p, err)
+        rc = p->plans.chunks   ? ring_chunks(p, err)
+             : p->o.search     ? ring_search(p, err)
              : p->o.rebalance  ? ring_rebalance(p, err)
              : p->o.transition ? ring_transition(p, err)
                                : run_plans(p, err);

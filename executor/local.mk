@@ -2,6 +2,7 @@
 # Pure C, no MPI: what a rank does, from the plan.
 noinst_LTLIBRARIES += executor/libhcpschedule.la
 executor_libhcpschedule_la_SOURCES = executor/schedule.c executor/schedule.h \
+	executor/schedule-check.c executor/schedule-internal.h \
 	executor/schedule-late.c executor/schedule-late.h \
 	executor/schedule-documents.c executor/schedule-documents.h
 executor_libhcpschedule_la_LIBADD = kernels/libhcpgeometry.la
@@ -18,7 +19,8 @@ executor_libhcpgroup_la_LIBADD = profiler/libhcpprofiler.la $(MPI_LIBS) -lpthrea
 noinst_LTLIBRARIES += executor/libhcpring.la
 executor_libhcpring_la_SOURCES = executor/ring.c executor/ring.h executor/ring-pass.c \
 	executor/ring-levels.c executor/ring-memory.c executor/ring-links.c \
-	executor/ring-linear.c executor/decode.c executor/decode.h executor/move.c \
+	executor/ring-linear.c executor/ring-chunks.c executor/decode.c executor/decode.h \
+	executor/move.c \
 	executor/move.h executor/ring-internal.h executor/verify.c executor/verify-compare.c \
 	executor/verify-internal.h executor/verify.h
 executor_libhcpring_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
@@ -31,7 +33,8 @@ bin_PROGRAMS += executor/hcp-ring
 executor_hcp_ring_SOURCES = executor/hcp-ring.c executor/program.h executor/options.c \
 	executor/plans.c executor/place.c executor/measure.c executor/report.c \
 	executor/store.c executor/search.c executor/transition.c \
-	executor/moves-file.c executor/plans-documents.c executor/plans-split.c executor/rebalance.c
+	executor/moves-file.c executor/plans-documents.c executor/plans-split.c executor/rebalance.c \
+	executor/plans-chunks.c executor/chunks.c executor/chunks-report.c
 executor_hcp_ring_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 executor_hcp_ring_LDADD = executor/libhcpring.la planner/libhcpplan.la $(PROFILER_CUDA)
 endif

@@ -49,7 +49,8 @@ static int pick_kernel(const struct ring_program *p, const hcp_plan *plan,
 }
 
 int ring_open_plan(struct ring_program *p, const hcp_plan *plan, const struct ring_kv *kv,
-                   int32_t n_kv, struct ring_result *out, ring **r, struct hcp_err *err)
+                   int32_t n_kv, const struct ring_chunk *chunk, struct ring_result *out,
+                   ring **r, struct hcp_err *err)
 {
     const hcp_provider *provider = NULL;
     int rc = ring_all_ok(&p->comm, pick_kernel(p, plan, &provider, err), err);
@@ -70,7 +71,8 @@ int ring_open_plan(struct ring_program *p, const hcp_plan *plan, const struct ri
                                  .channels = p->o.channels,
                                  .kv = kv,
                                  .n_kv = n_kv,
-                                 .documents = ring_documents_of(&p->plans, plan)};
+                                 .documents = ring_documents_of(&p->plans, plan),
+                                 .chunk = chunk};
 
     if (rc)
         return rc;
@@ -295,28 +297,35 @@ static int summarise(struct ring_result *r, struct hcp_err *err)
     return HCP_OK;
 }
 
+int ring_run(struct ring_program *p, ring *r, int repeat, int check,
+             struct ring_result *result, struct hcp_err *err)
+{
+    int rc = ring_warm_up(p, r, err);
+
+    p->alone = rc != HCP_OK;
+    if (rc == HCP_OK && check)
+        rc = ring_prove(p, r, result, err);
+    if (rc == HCP_OK) {
+        rc = timed_passes(p, r, repeat, result, err);
+        if (rc == HCP_OK && p->comm.rank == 0)
+            rc = summarise(result, err);
+        p->alone = rc != HCP_OK;
+    }
+    if (rc == HCP_OK)
+        rc = ring_all_ok(&p->comm, ring_warden_check(p->warden, err), err);
+    return rc;
+}
+
 int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int check,
                  struct ring_result *out, struct hcp_err *err)
 {
     struct ring_result result = {.plan = plan};
     ring *r = NULL;
-    int rc = ring_open_plan(p, plan, NULL, 0, &result, &r, err);
+    int rc = ring_open_plan(p, plan, NULL, 0, NULL, &result, &r, err);
 
     p->alone = 0;
-    if (rc == HCP_OK) {
-        rc = ring_warm_up(p, r, err);
-        p->alone = rc != HCP_OK;
-    }
-    if (rc == HCP_OK && check)
-        rc = ring_prove(p, r, &result, err);
-    if (rc == HCP_OK) {
-        rc = timed_passes(p, r, repeat, &result, err);
-        if (rc == HCP_OK && p->comm.rank == 0)
-            rc = summarise(&result, err);
-        p->alone = rc != HCP_OK;
-    }
     if (rc == HCP_OK)
-        rc = ring_all_ok(&p->comm, ring_warden_check(p->warden, err), err);
+        rc = ring_run(p, r, repeat, check, &result, err);
     if (!p->alone) /* else there may be work in flight; the process ends */
         ring_close(r);
     if (rc) {

@@ -47,8 +47,8 @@ enum {
 
 static const struct argp_option options[] = {
     {"plan", OPT_PLAN, "FILE", 0,
-     "Plan printed by 'hcp-plan split --json', or plans by 'compare --json' (- reads "
-     "standard input); may be repeated",
+     "Plan printed by 'hcp-plan split --json' (of one sequence, of documents, of chunks), "
+     "or plans by 'compare --json' (- reads standard input); may be repeated",
      1},
     {"local", OPT_LOCAL, "N", 0, "Start N ranks on this host with mpirun", 1},
     {"from", OPT_FROM, "FILE", 0,

@@ -28,6 +28,7 @@ void ring_plans_free(struct ring_plans *p)
         ring_plan_free(&p->plans[i]);
         ring_documents_free(p->documents[i]);
     }
+    ring_chunks_free(p->chunks);
     free(p->plans);
     free(p->documents);
     free(p->workspace);
@@ -91,6 +92,13 @@ static int add_plan(struct ring_plans *p, hcp_plan *plan, hcp_documents_plan *do
 
 /* ---- files ---- */
 
+static int one_prompt(struct hcp_err *err)
+{
+    return hcp_fail(err, HCP_USAGE,
+                    "a plan of chunks is run alone, chunk after chunk; leave the other "
+                    "plans out, or run them one at a time");
+}
+
 static int read_documents(const char *file, const char *text, struct ring_plans *p,
                           struct hcp_err *err)
 {
@@ -108,6 +116,28 @@ static int read_documents(const char *file, const char *text, struct ring_plans 
     return rc;
 }
 
+static int read_chunks(const char *file, const char *text, struct ring_plans *p,
+                       struct hcp_err *err)
+{
+    hcp_chunks_plan *chunks = NULL;
+    hcp_plan plan;
+    int rc;
+
+    if (p->n > 0)
+        return one_prompt(err);
+    rc = ring_chunks_read(file, text, strlen(text), &plan, &chunks, err);
+    if (rc)
+        return rc;
+    rc = add_plan(p, &plan, NULL, err);
+    if (rc) {
+        ring_plan_free(&plan);
+        ring_chunks_free(chunks);
+        return rc;
+    }
+    p->chunks = chunks;
+    return HCP_OK;
+}
+
 static int read_plan(const char *file, const json_t *object, struct ring_plans *p,
                      struct hcp_err *err)
 {
@@ -120,17 +150,19 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
 
     if (!text)
         return hcp_fail(err, HCP_FAILED, "out of memory");
+    if (p->chunks) {
+        free(text);
+        return one_prompt(err);
+    }
     if (json_object_get(object, "documents")) {
         rc = read_documents(file, text, p, err);
         free(text);
         return rc;
     }
     if (json_object_get(object, "chunks")) {
+        rc = read_chunks(file, text, p, err);
         free(text);
-        return hcp_fail(err, HCP_USAGE,
-                        "%s is a plan of chunks, which this version does not run; print one "
-                        "without --chunk-budget, --chunk-len and --chunks",
-                        file);
+        return rc;
     }
     status =
         hcp_plan_json_counts(text, strlen(text), why, sizeof why, &n_ranks, &n_segments);
@@ -539,6 +571,8 @@ int ring_plans_load(struct ring_options *o, struct ring_plans *out,
                       o->search       ? "search"
                       : o->transition ? "transition"
                                       : "--buffers, --sub-blocks and --barrier");
+    if (rc == HCP_OK && p.chunks)
+        rc = ring_chunks_check(o, err);
     if (rc == HCP_OK && o->rebalance)
         rc = check_rebalance(&p, err);
     if (rc == HCP_OK)

@@ -4,6 +4,8 @@
  *
  *   options.c  command line            plans.c   plans from files or from the library
  *   plans-split.c  other splits        plans-documents.c  plans of packed documents
+ *   plans-chunks.c  plans of chunks    chunks.c    chunk after chunk
+ *   chunks-report.c  ... in tables and JSON
  *   place.c    this rank's device      measure.c passes of one plan, gathered on rank 0
  *   report.c   tables and JSON         store.c   rows of the database
  *   search.c   splits around a plan    hcp-ring.c the order in which that happens
@@ -67,7 +69,8 @@ struct ring_plans {
     hcp_plan *plans; /* each owns its arrays */
     hcp_documents_plan **documents; /* [n] of a pack; elements NULL: one sequence */
     size_t n;
-    hcp_models *models; /* NULL without a database */
+    hcp_chunks_plan *chunks; /* plans[0] is then the whole prompt, and n 1; NULL: none */
+    hcp_models *models;      /* NULL without a database */
     hcp_ring *ring;
     void *workspace;
     size_t workspace_bytes;
@@ -99,6 +102,18 @@ void ring_documents_free(hcp_documents_plan *d); /* accepts NULL */
 const hcp_documents_plan *ring_documents_of(const struct ring_plans *p,
                                             const hcp_plan *plan);
 int ring_documents_any(const struct ring_plans *p);
+
+/* plans-chunks.c: a plan of chunks from text, and one plan of the whole prompt: where all
+ * of it is at the end, by which ranks are set up. file is for messages. */
+int ring_chunks_read(const char *file, const char *text, size_t length, hcp_plan *plan,
+                     hcp_chunks_plan **out, struct hcp_err *err);
+void ring_chunks_free(hcp_chunks_plan *c); /* accepts NULL */
+/* Options that such a plan leaves room for: it is run as it says. */
+int ring_chunks_check(const struct ring_options *o, struct hcp_err *err);
+/* The joint plan of chunk k, as ring_schedule_chunk() wants it. comparable 0: what it
+ * predicts is left out. Free with ring_plan_free(). */
+int ring_chunk_plan(const hcp_chunks_plan *c, size_t k, int comparable, hcp_plan *out,
+                    struct hcp_err *err);
 
 /* ---- place.c -------------------------------------------------------------- */
 
@@ -173,10 +188,14 @@ struct ring_result {
 int ring_measure(struct ring_program *p, const hcp_plan *plan, int repeat, int verify,
                  struct ring_result *out, struct hcp_err *err);
 /* Its parts, for those who do otherwise in between. Opens the ring of a plan, with the
- * rank's KV where the caller has it (as in ring_config), and notes in `out` what runs;
- * collective. */
+ * rank's KV where the caller has it, or of a chunk (both as in ring_config), and notes in
+ * `out` what runs; collective. */
 int ring_open_plan(struct ring_program *p, const hcp_plan *plan, const struct ring_kv *kv,
-                   int32_t n_kv, struct ring_result *out, ring **r, struct hcp_err *err);
+                   int32_t n_kv, const struct ring_chunk *chunk, struct ring_result *out,
+                   ring **r, struct hcp_err *err);
+/* Warms it up, proves it if it is to be checked, and measures it. */
+int ring_run(struct ring_program *p, ring *r, int repeat, int check,
+             struct ring_result *result, struct hcp_err *err);
 /* A pass into poisoned memory and what comparing it says, gathered in out->errors;
  * collective. Failures as of ring_measure(). */
 int ring_prove(struct ring_program *p, ring *r, struct ring_result *out,
@@ -195,6 +214,7 @@ int ring_result_passed(const struct ring_result *r);
 int ring_print(const struct ring_program *p, const struct ring_result *results,
                size_t n, const char *const *notes);
 json_t *ring_result_json(const struct ring_program *p, const struct ring_result *r);
+void ring_print_means(const struct ring_program *p, const struct ring_result *r);
 
 /* Rank 0: adds results to the database of --db, those that search lists twice once.
  * Predictions for other devices (--any-device) are left out. */
@@ -213,6 +233,25 @@ void ring_identify(const struct ring_program *p, const hcp_plan *plan,
 /* --rebalance: passes of the first plan, and of those that libhcpplan proposes while they
  * go on. Collective. */
 int ring_rebalance(struct ring_program *p, struct hcp_err *err);
+
+/* Plans of chunks: chunk after chunk, KV staying where a chunk's split has put it. One
+ * chunk's share of the result: */
+struct ring_chunk_result {
+    hcp_plan plan;
+    struct ring_result result;
+    struct ring_traffic *traffic; /* [n_ranks][received, sent]; rank 0 */
+};
+struct ring_chunks_result {
+    const hcp_chunks_plan *plan;
+    struct ring_chunk_result *chunks; /* [plan->n_chunks] */
+    char (*failed)[200]; /* [n_ranks] what of the KV is not what it should be at the end,
+                            on rank 0 with --verify, else NULL */
+};
+/* Collective. */
+int ring_chunks(struct ring_program *p, struct hcp_err *err);
+/* chunks-report.c, on rank 0. Non-zero if printing failed. */
+int ring_chunks_print(const struct ring_program *p, const struct ring_chunks_result *r);
+int ring_chunks_passed(const struct ring_chunks_result *r);
 
 /* hcp-ring search: measures the plans and splits around them. Collective. */
 int ring_search(struct ring_program *p, struct hcp_err *err);

@@ -90,7 +90,7 @@ static int open_phase(struct run *r, const hcp_plan *plan,
         now->tokens[k] = plan->ranks[k].tokens;
         now->scale[k] = plan->ranks[k].time_scale;
     }
-    rc = ring_open_plan(p, plan, NULL, 0, &now->checked, &r->ring, err);
+    rc = ring_open_plan(p, plan, NULL, 0, NULL, &now->checked, &r->ring, err);
     if (rc)
         return rc;
     rc = why ? ring_pass(r->ring, &times, NULL, err) : ring_warm_up(p, r->ring, err);

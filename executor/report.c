@@ -256,7 +256,7 @@ static void print_verification(const struct ring_result *r)
 }
 
 /* What moved the blocks and what computed them. */
-static void print_means(const struct ring_program *p, const struct ring_result *r)
+void ring_print_means(const struct ring_program *p, const struct ring_result *r)
 {
     int moved = r->transport[0] != '\0';
 
@@ -296,7 +296,7 @@ static int print_one(const struct ring_program *p, const struct ring_result *r)
         printf(", %.2f of the bound %.3f", plan->bound_ms / r->makespan.median,
                plan->bound_ms);
     printf("\n");
-    print_means(p, r);
+    ring_print_means(p, r);
     print_verification(r);
     return rc;
 }
@@ -394,7 +394,7 @@ int ring_print(const struct ring_program *p, const struct ring_result *results, 
         return -1;
     while (means + 1 < n && !results[means].transport[0])
         means++; /* a plan of one rank says less */
-    print_means(p, &results[means]);
+    ring_print_means(p, &results[means]);
     for (size_t i = 0; i < n; i++)
         print_verification(&results[i]);
     return 0;

@@ -5,6 +5,7 @@
  *   ring-memory.c  buffers, inputs, kernels, messages: what a pass needs, before it
  *   ring-links.c   transports of the groups of ranks seen so far
  *   ring-linear.c  the products of a layer around a pass
+ *   ring-chunks.c  keys and values that grow chunk by chunk
  *   ring-pass.c    a pass, and one with a barrier after every step
  *   ring-levels.c  ... with two levels
  *   decode.c       a step of decode in its place
@@ -75,6 +76,8 @@ int ring_linear_times(ring *r, double ms[2], double *ready_ms, double *end_ms,
 int ring_shape_of(ring *r, struct hcp_err *err);
 int ring_grab(ring *r, void *out, int64_t bytes, const char *what, struct hcp_err *err);
 int ring_fill_kv(const ring *r, char *out, int64_t first, int64_t n);
+/* ring-chunks.c: the KV of the chunk behind that of the chunks before. */
+int ring_chunk_append(ring *r, struct hcp_err *err);
 /* Everything local to the rank: no communication. */
 int ring_memory_open(ring *r, struct hcp_err *err);
 void ring_memory_close(ring *r);

@@ -4,7 +4,9 @@
  *
  *   q        [batch][heads][tokens][head_dim]
  *   own      K then V, each [batch][kv_heads][KV tokens][head_dim]: one message; its
- *            tokens are those of q unless the plan splits them apart
+ *            tokens are those of q unless the plan splits them apart. Of a chunk it is
+ *            the caller's, [KV tokens][K, V][kv_heads][head_dim], as are blocks received:
+ *            what is appended makes one message with what was there
  *   packed   the same as its pieces travel, where there are several
  *   buffers  one a block that is held beside the own one; a piece of n tokens from token
  *            `first` lies at first * token_bytes: K then V, [batch][kv_heads][n][head_dim]
@@ -79,7 +81,9 @@ static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
     int64_t own = r->schedule.kv_tokens * r->token_bytes;
     int rc = ring_grab(r, &r->q, rows * p->head_dim * r->element_bytes, "queries", err);
 
-    if (rc == HCP_OK)
+    if (r->config.chunk)
+        r->own = r->config.chunk->kv;
+    else if (rc == HCP_OK)
         rc = ring_grab(r, &r->own, own, "keys and values", err);
     if (rc == HCP_OK && sent_apart(&r->schedule))
         rc = ring_grab(r, &r->packed, own, "keys and values in pieces", err);
@@ -146,14 +150,16 @@ static int fill_inputs(ring *r, struct hcp_err *err)
     const struct ring_schedule *s = &r->schedule;
     int rc = fill(r, r->q, r->shape.heads, 0, r->config.seed + 1, 0, s->tokens);
 
-    if (rc == HCP_RC_OK)
+    if (rc == HCP_RC_OK && !r->config.chunk)
         rc = ring_fill_kv(r, r->own, 0, s->kv_tokens);
     for (size_t i = 0; rc == HCP_RC_OK && r->packed && i < s->n_send_pieces; i++)
         rc = ring_fill_kv(r, r->packed + s->send_pieces[i].first * r->token_bytes,
                      s->send_pieces[i].first, s->send_pieces[i].tokens);
     if (rc == HCP_RC_OK)
         rc = r->config.runtime->sync(r->stream);
-    return rc ? ring_device_fail(r, rc, "cannot fill the inputs", err) : HCP_OK;
+    if (rc)
+        return ring_device_fail(r, rc, "cannot fill the inputs", err);
+    return r->config.chunk ? ring_chunk_append(r, err) : HCP_OK;
 }
 
 /* ---- kernels ---- */
@@ -175,7 +181,11 @@ static hcp_attn_problem problem_of(const ring *r, const struct ring_call *call,
     q[0] = p.heads * q[1];
     k[2] = p.head_dim;
     k[1] = tokens * k[2];
-    k[0] = p.kv_heads * k[1];
+    if (r->config.chunk) {
+        k[1] = p.head_dim;
+        k[2] = 2 * p.kv_heads * k[1];
+    }
+    k[0] = p.kv_heads * tokens * p.head_dim;
     memcpy(p.v_stride, k, sizeof p.v_stride);
     memcpy(p.o_stride, q, sizeof p.o_stride);
     return p;
@@ -226,16 +236,17 @@ static int make_kernels(ring *r, struct made *made, const struct ring_piece *pie
 {
     const struct ring_schedule *s = &r->schedule;
     const hcp_attn_problem *p = &r->shape;
-    char *v = kv + piece->tokens * r->token_bytes / 2;
+    char *v = kv + (r->config.chunk ? 1 : piece->tokens) * r->token_bytes / 2;
     /* Beside the last piece that is received nothing begins any more. */
     int spare = piece == s->pieces || piece < s->pieces + s->n_pieces - 1;
 
     for (size_t i = piece->call; i < piece->call + piece->n_calls; i++) {
         const struct ring_call *call = &r->schedule.calls[i];
         struct ring_kernel *kernel = &r->kernels[i];
-        hcp_attn_problem problem = problem_of(r, call, piece->tokens, accumulate);
+        hcp_attn_problem problem =
+            problem_of(r, call, piece->tokens, accumulate || call->merges);
         int64_t at = call->row * p->head_dim;
-        int64_t key = call->key * p->head_dim * r->element_bytes;
+        int64_t key = call->key * problem.k_stride[2] * r->element_bytes;
         int rc = make_attention(r, made, &problem, spare, &kernel->attention, err);
 
         if (rc)
@@ -386,7 +397,7 @@ int ring_memory_open(ring *r, struct hcp_err *err)
         rc = make_steps(r, n_buffers, err);
     if (rc == HCP_OK)
         rc = make_events(r, err);
-    if (rc == HCP_OK && r->config.layer)
+    if (rc == HCP_OK && r->config.layer && s->tokens > 0)
         rc = ring_linear_open(r, err);
     return rc;
 }
@@ -412,7 +423,8 @@ void ring_memory_close(ring *r)
         runtime->host_release(r->go);
     runtime->release(r->slow_mark);
     runtime->release(r->q);
-    runtime->release(r->own);
+    if (!r->config.chunk)
+        runtime->release(r->own);
     runtime->release(r->packed);
     runtime->release(r->buffers);
     runtime->release(r->o);

@@ -348,7 +348,7 @@ int ring_barrier_pass(ring *r, double *transfer_ms, struct hcp_err *err)
         rc = make_own(r, &ready, err);
     if (rc == HCP_OK && r->linear)
         rc = ring_linear_follow(r, 0, err);
-    if (rc == HCP_OK && r->linear)
+    if (rc == HCP_OK && r->config.layer)
         rc = ring_meet(r, "waiting for all ranks to make their keys and values", err);
     for (int32_t k = 0; rc == HCP_OK && k < m; k++) {
         struct hcp_transfer pair[2] = {r->transfers[k], {.slot = 0}};
@@ -388,7 +388,7 @@ int ring_barrier_pass(ring *r, double *transfer_ms, struct hcp_err *err)
             *transfer_ms += fmax(sent, received);
         }
     }
-    if (rc == HCP_OK && r->linear)
+    if (rc == HCP_OK && r->config.layer)
         rc = ring_meet(r, "waiting for all ranks to end the last step", err);
     if (rc == HCP_OK && r->linear)
         rc = ring_linear_run(r, 1, err);

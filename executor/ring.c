@@ -53,6 +53,9 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
         rc = decode ? ring_decode_schedule(plan, config->rank, &r->schedule, err)
              : config->documents
                  ? ring_schedule_documents(config->documents, config->rank, &r->schedule, err)
+             : config->chunk
+                 ? ring_schedule_chunk(plan, config->chunk->offset, config->chunk->tokens,
+                                       config->rank, &r->schedule, err)
                  : ring_schedule_make(plan, config->rank, config->sub_blocks,
                                          &r->schedule, err);
     }

@@ -34,6 +34,15 @@ struct ring_kv {
     int64_t tokens;
 };
 
+/* One chunk of a prompt: queries of positions [offset, offset + tokens) against all KV up
+ * to there. */
+struct ring_chunk {
+    int64_t offset, tokens;
+    void *kv; /* device memory, the caller's: this rank's KV, by its place in the prompt,
+                 [KV tokens][K, V][kv_heads][head_dim]. Opening the ring appends that of
+                 the chunk to what is there */
+};
+
 struct ring_config {
     const hcp_plan *plan; /* must outlive the ring */
     int32_t rank;         /* plan rank = rank in comm */
@@ -57,6 +66,8 @@ struct ring_config {
     int32_t n_kv;
     const hcp_documents_plan *documents; /* whose pack `plan` is, one behind the other; it
                                             outlives the ring. NULL: one sequence */
+    const struct ring_chunk *chunk; /* whose joint plan (ring_schedule_chunk()) `plan` is,
+                                       batch 1; outlives the ring. NULL: no chunk */
 };
 
 /* What one rank measured in one pass, in ms. Times count from the pass's start on this
@@ -92,6 +103,14 @@ struct ring_tensors {
 };
 void ring_tensors_of(const ring *r, struct ring_tensors *out);
 const struct ring_schedule *ring_schedule_of(const ring *r);
+/* What a pass of this rank sends (or receives): blocks, and their bytes. */
+struct ring_traffic {
+    int64_t blocks, bytes;
+};
+struct ring_traffic ring_traffic_of(const ring *r, int sent);
+/* Of a chunk: whether all of this rank's KV is, bit by bit, what it should be. text: what
+ * is not; "". */
+int ring_chunk_compare(ring *r, char text[200], struct hcp_err *err);
 const struct ring_config *ring_config_of(const ring *r);
 void *ring_stream_of(const ring *r);
 /* Name and version of what moves the blocks; "" in a ring of one. */

@@ -1,34 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "executor/schedule.h"
+#include "executor/schedule-internal.h"
 #include "executor/schedule-late.h"
 #include "kernels/geometry.h"
-
-/* What is needed while a schedule is made. */
-struct maker {
-    const hcp_plan *plan;
-    int32_t sub_blocks;
-    int32_t *active; /* [m] plan ranks with tokens, in ring order */
-    int32_t *turn;   /* [m] whose KV each step has, by number in active */
-    struct ring_schedule *out;
-    size_t pieces_room, calls_room, send_room, blank_room;
-};
-
-/* A rank's queries or its KV. */
-struct share {
-    int64_t tokens, first, n; /* segments [first, first + n) of the plan */
-};
-
-static struct share share_of(const hcp_plan *plan, int32_t rank, int kv)
-{
-    const hcp_plan_rank *r = &plan->ranks[rank];
-
-    if (kv && plan->joint)
-        return (struct share){r->kv_tokens, r->first_kv_segment, r->n_kv_segments};
-    return (struct share){r->tokens, r->first_segment, r->n_segments};
-}
 
 static int in_ring(const hcp_plan *plan, int32_t rank)
 {
@@ -70,80 +45,11 @@ static int add_call(struct maker *k, int64_t row, int64_t rows, int64_t keys, in
     struct ring_call *calls = grow(s->calls, s->n_calls, &k->calls_room, sizeof *calls);
     if (!calls)
         return no_memory(err);
-    calls[s->n_calls++] = (struct ring_call){row, rows, keys, causal, 0};
+    calls[s->n_calls++] = (struct ring_call){
+        .row = row, .rows = rows, .keys = keys, .causal = causal, .key = k->key};
     s->calls = calls;
     s->pieces[s->n_pieces - 1].n_calls++;
     return HCP_OK;
-}
-
-/* One rank's segments against its tokens: in order, apart, inside the sequence. */
-static int check_share(const hcp_plan *plan, int32_t rank, int kv, struct hcp_err *err)
-{
-    struct share r = share_of(plan, rank, kv);
-    int64_t held = 0, at = 0;
-    const char *what = "more or fewer tokens";
-
-    if (r.tokens < 0 || r.first < 0 || r.n < 0 || (uint64_t)r.first > plan->n_segments ||
-        (uint64_t)r.n > plan->n_segments - (uint64_t)r.first) {
-        what = "numbers of segments out of range";
-        goto wrong;
-    }
-    for (int64_t i = 0; i < r.n; i++) {
-        const hcp_segment *s = &plan->segments[r.first + i];
-
-        if (s->length < 1 || s->offset < at || s->offset > plan->seq_len ||
-            s->length > plan->seq_len - s->offset) {
-            what = "segments that are empty, out of order or outside the sequence";
-            goto wrong;
-        }
-        at = s->offset + s->length;
-        held += s->length;
-    }
-    if (held == r.tokens)
-        return HCP_OK;
-wrong:
-    return hcp_fail(err, HCP_FAILED,
-                    "rank %" PRId32 " of the plan has %s%" PRId64
-                    " tokens but %s; make the "
-                    "plan anew with 'hcp-plan split --json'",
-                    rank, kv ? "the KV of " : "", r.tokens, what);
-}
-
-static int check_shares(const hcp_plan *plan, int kv, struct hcp_err *err)
-{
-    int64_t tokens = 0;
-
-    for (size_t r = 0; r < plan->n_ranks; r++) {
-        int rc = check_share(plan, (int32_t)r, kv, err);
-        if (rc)
-            return rc;
-        tokens += share_of(plan, (int32_t)r, kv).tokens;
-    }
-    if (tokens != plan->seq_len)
-        return hcp_fail(err, HCP_FAILED,
-                        "the plan's ranks hold %s%" PRId64
-                        " tokens of a sequence of %" PRId64
-                        "; make the plan anew with 'hcp-plan split --json'",
-                        kv ? "the KV of " : "", tokens, plan->seq_len);
-    return HCP_OK;
-}
-
-static int check_plan(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
-                      struct hcp_err *err)
-{
-    int rc;
-
-    if (sub_blocks < 1)
-        return hcp_fail(err, HCP_FAILED, "%" PRId32 " sub-blocks: must be 1 or more",
-                        sub_blocks);
-    if (rank < 0 || (size_t)rank >= plan->n_ranks)
-        return hcp_fail(err, HCP_FAILED,
-                        "rank %" PRId32
-                        " is outside the plan of %zu ranks; start as many "
-                        "processes as the plan has ranks",
-                        rank, plan->n_ranks);
-    rc = check_shares(plan, 0, err);
-    return rc || !plan->joint ? rc : check_shares(plan, 1, err);
 }
 
 /* Whether rank i has work on the KV of rank j: always, or when its last segment comes
@@ -264,30 +170,6 @@ static int find_turns(struct maker *k, struct hcp_err *err)
     return HCP_OK;
 }
 
-/* Whether two ranks' queries, or their KV, are of different tokens. Both lists are in
- * order, so one walk does. */
-static int check_apart(struct maker *k, int32_t block_of, int kv, struct hcp_err *err)
-{
-    const hcp_segment *segments = k->plan->segments;
-    struct share a = share_of(k->plan, k->out->rank, kv);
-    struct share b = share_of(k->plan, block_of, kv);
-    const hcp_segment *own = segments + a.first, *theirs = segments + b.first;
-
-    for (int64_t s = 0, t = 0; s < a.n; s++) {
-        while (t < b.n && theirs[t].offset < own[s].offset)
-            t++;
-        if ((t > 0 && theirs[t - 1].offset + theirs[t - 1].length > own[s].offset) ||
-            (t < b.n && theirs[t].offset < own[s].offset + own[s].length))
-            return hcp_fail(err, HCP_FAILED,
-                            "ranks %" PRId32 " and %" PRId32
-                            " of the plan both hold tokens "
-                            "near position %" PRId64 "; make the plan anew with "
-                            "'hcp-plan split --json'",
-                            k->out->rank, block_of, own[s].offset);
-    }
-    return HCP_OK;
-}
-
 struct adding {
     struct maker *k;
     struct hcp_err *err;
@@ -309,6 +191,51 @@ static const int64_t (*runs_of(const hcp_plan *plan, struct share share))[2]
     return (const int64_t(*)[2])(const void *)(plan->segments + share.first);
 }
 
+/* Keys of earlier chunks in the KV of a rank: they come first. */
+static int64_t resident_of(const struct maker *k, int32_t rank)
+{
+    struct share kv = share_of(k->plan, rank, 1);
+    const hcp_segment *s = k->plan->segments + kv.first;
+    int64_t keys = 0;
+
+    for (int64_t i = 0; i < kv.n && s[i].offset < k->offset; i++)
+        keys += s[i].length;
+    return keys;
+}
+
+/* The calls of a chunk on the KV of rank block_of, a piece. */
+static int add_chunk_calls(struct maker *k, int32_t block_of, struct hcp_err *err)
+{
+    const hcp_plan *plan = k->plan;
+    struct ring_schedule *s = k->out;
+    struct share q = share_of(plan, s->rank, 0), kv = share_of(plan, block_of, 1);
+    struct adding a = {k, err, HCP_OK};
+    size_t before = s->n_calls;
+    struct ring_call *only;
+
+    k->key = resident_of(k, block_of);
+    hcp_piece_calls(HCP_MASK_CAUSAL, runs_of(plan, q), q.n, runs_of(plan, kv), kv.n,
+                    k->key, kv.tokens, put_call, &a);
+    if (a.rc || k->key == 0 || q.tokens == 0) {
+        k->key = 0;
+        return a.rc;
+    }
+    only = s->n_calls == before + 1 ? &s->calls[before] : NULL;
+    if (only && !only->causal && only->rows == q.tokens &&
+        plan->layout != HCP_LAYOUT_STRIPED) {
+        only->keys += k->key;
+        only->key = k->key = 0;
+        return HCP_OK;
+    }
+    a.rc = add_call(k, 0, q.tokens, k->key, 0, err);
+    k->key = 0;
+    if (!a.rc) {
+        s->calls[s->n_calls - 1].key = 0;
+        s->calls[s->n_calls - 1].merges = block_of == s->rank;
+    }
+    return a.rc;
+}
+
 /* The calls of the last piece added, of the KV of rank block_of. */
 static int add_piece_calls(struct maker *k, int32_t block_of, struct hcp_err *err)
 {
@@ -317,6 +244,8 @@ static int add_piece_calls(struct maker *k, int32_t block_of, struct hcp_err *er
     struct share q = share_of(plan, k->out->rank, 0), kv = share_of(plan, block_of, 1);
     struct adding a = {k, err, HCP_OK};
 
+    if (k->is_chunk)
+        return add_chunk_calls(k, block_of, err);
     hcp_piece_calls(plan->causal ? HCP_MASK_CAUSAL : HCP_MASK_FULL, runs_of(plan, q), q.n,
                     runs_of(plan, kv), kv.n, added->first, added->first + added->tokens,
                     put_call, &a);
@@ -410,9 +339,9 @@ static int make_step(struct maker *k, int32_t t, struct hcp_err *err)
     if (t == 0) {
         rc = make_own(k, step->send || step->send_out, err);
     } else {
-        rc = check_apart(k, step->block_of, 0, err);
+        rc = schedule_check_apart(k, step->block_of, 0, err);
         if (!rc && k->plan->joint)
-            rc = check_apart(k, step->block_of, 1, err);
+            rc = schedule_check_apart(k, step->block_of, 1, err);
         if (!rc && step->receive)
             rc = cut_block(k, step->block_of, 1, err);
         if (step->receive && step->tokens > s->max_block)
@@ -459,9 +388,10 @@ static int make_steps(struct maker *k, struct hcp_err *err)
     return rc;
 }
 
-int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
-                       struct ring_schedule *out, struct hcp_err *err)
+static int make(struct maker k, int32_t rank, struct ring_schedule *out,
+                struct hcp_err *err)
 {
+    const hcp_plan *plan = k.plan;
     struct ring_schedule made = {.rank = rank,
                                  .n_ranks = (int32_t)plan->n_ranks,
                                  .index = -1,
@@ -469,9 +399,9 @@ int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
                                  .after = -1,
                                  .outer_before = -1,
                                  .outer_after = -1};
-    struct maker k = {.plan = plan, .sub_blocks = sub_blocks, .out = &made};
-    int rc = check_plan(plan, rank, sub_blocks, err);
+    int rc = schedule_check(&k, rank, err);
 
+    k.out = &made;
     if (!rc) {
         made.tokens = share_of(plan, rank, 0).tokens;
         made.kv_tokens = share_of(plan, rank, 1).tokens;
@@ -484,6 +414,27 @@ int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
     else
         *out = made;
     return rc;
+}
+
+int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
+                       struct ring_schedule *out, struct hcp_err *err)
+{
+    const struct maker k = {
+        .plan = plan, .end = plan->seq_len, .sub_blocks = sub_blocks};
+
+    return make(k, rank, out, err);
+}
+
+int ring_schedule_chunk(const hcp_plan *plan, int64_t offset, int64_t tokens,
+                        int32_t rank, struct ring_schedule *out, struct hcp_err *err)
+{
+    const struct maker k = {.plan = plan,
+                            .is_chunk = 1,
+                            .offset = offset,
+                            .end = offset + tokens,
+                            .sub_blocks = 1};
+
+    return make(k, rank, out, err);
 }
 
 void ring_schedule_free(struct ring_schedule *s)

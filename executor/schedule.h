@@ -30,7 +30,8 @@
 struct ring_call {
     int64_t row, rows, keys;
     int causal; /* row i of the call sees keys j <= i + keys - rows */
-    int64_t key; /* the first of them in the piece; 0 but in plans of documents */
+    int64_t key; /* the first of them in the piece; 0 but of documents and chunks */
+    int merges;  /* of the own block: its rows have a state from a call before it */
 };
 
 /* Own rows [row, row + rows). */
@@ -81,6 +82,12 @@ struct ring_schedule {
  * contradict the tokens, no memory. */
 int ring_schedule_make(const hcp_plan *plan, int32_t rank, int32_t sub_blocks,
                        struct ring_schedule *out, struct hcp_err *err);
+/* Likewise in one chunk of a prompt of seq_len tokens, whose plan is joint: queries of
+ * positions [offset, offset + tokens), KV of all up to there, in whole blocks. No segment
+ * goes across offset. Calls are those of hcpplan.h, "one prompt in chunks": the keys that
+ * all rows see are a call of their own. */
+int ring_schedule_chunk(const hcp_plan *plan, int64_t offset, int64_t tokens,
+                        int32_t rank, struct ring_schedule *out, struct hcp_err *err);
 void ring_schedule_free(struct ring_schedule *schedule); /* accepts a zeroed one */
 
 /* SMs that attention leaves to transfers, but for the last piece that is received, beside

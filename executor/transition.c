@@ -218,7 +218,7 @@ static int prove(struct transition *t, struct hcp_err *err)
         int32_t n = ring_move_kv(t->move, kv);
 
         t->proof.plan = t->to;
-        rc = ring_open_plan(p, t->to, kv, n, &t->proof, &r, err);
+        rc = ring_open_plan(p, t->to, kv, n, NULL, &t->proof, &r, err);
     }
     if (rc == HCP_OK)
         rc = ring_prove(p, r, &t->proof, err);

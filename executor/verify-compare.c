@@ -178,6 +178,8 @@ static int partials(const struct verify *v, int *fp32, int64_t *blocks,
     *blocks = 0;
     for (size_t i = 0; i < s->n_pieces; i++)
         *blocks += s->pieces[i].n_calls > 0;
+    for (size_t i = 0; i < s->n_calls; i++)
+        *blocks += s->calls[i].merges != 0;
     if (s->n_pieces == 0) /* decode: a partial result a rank */
         *blocks = s->m;
     for (size_t i = 1; i < s->n_calls; i++)

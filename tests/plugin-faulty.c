@@ -3,7 +3,8 @@
  * The example plug-in with a fault that $HCP_FAULTY names, for the tests of the profiler
  * and the ring: "wrong" computes something else, "fail:Q" reports an error, "crash:Q" dies
  * and "stop:Q" is stopped at the first run with Q queries, "nth:N" reports an error at the N-th run of the
- * process, "lse:QxKV" makes L of Q queries on KV keys larger.
+ * process, "lse:QxKV" makes L of Q queries on KV keys larger, "key:QxKV" changes, once in
+ * a process, the last bit of the first key after such a run.
  * The first run of a process leaves its id in $HCP_FAULTY_MARK/pid-RANK.
  */
 #define hcp_provider_get example_get
@@ -36,6 +37,7 @@ static int faulty_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stre
     const char *q = fault ? strchr(fault, ':') : NULL;
     const char *kv = q ? strchr(q, 'x') : NULL;
     static long long runs;
+    static int changed;
     int hit = q && strtoll(q + 1, NULL, 10) == args->q_len &&
               (!kv || strtoll(kv + 1, NULL, 10) == args->kv_len);
     mark();
@@ -52,6 +54,8 @@ static int faulty_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stre
         memset(args->o, 0, 64);
     for (int64_t i = 0; rc == HCP_RC_OK && hit && fault[0] == 'l' && i < args->q_len; i++)
         args->lse[i] += 0.01f;
+    if (rc == HCP_RC_OK && hit && fault[0] == 'k' && !changed++)
+        *(unsigned char *)(uintptr_t)args->k ^= 1; /* the first byte in memory */
     return rc;
 }
 

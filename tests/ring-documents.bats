@@ -48,11 +48,6 @@ cuts() { # documents that a plan cuts
     done
     # Two without tokens, which are not in the ring.
     [ "$(grep -o '"rows_compared":0' <<<"$output" | wc -l)" -eq 2 ]
-    hcp-plan split --db m.db --ranks "$cpu" --mask causal --seq-len 512 --chunk-len 256 --heads 4 --kv-heads 2 \
-        --head-dim 32 --dtype fp32 --extrapolate --json >chunks.json
-    run --separate-stderr ring 1 --plan chunks.json
-    [ "$status" -eq 2 ]
-    [[ "$stderr" == *"chunks.json is a plan of chunks"* ]]
     run --separate-stderr ring 4 --verify --plan many.json --plan one.json
     echo "$output$stderr"
     [ "$status" -eq 2 ]

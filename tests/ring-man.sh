@@ -31,6 +31,8 @@ if command -v mpirun >/dev/null; then
         hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json
         hcp-ring transition --local 2 --repeat 1 --from prefill.json --to decode.json --moves moves.json --verify --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan documents.json --json >>json
+        hcp-ring --local 2 --repeat 1 --warm-up 0 --plan chunks.json
+        hcp-ring --local 2 --repeat 1 --warm-up 0 --plan chunks.json --verify=8 --json >>json
         export HCP_REHEARSE=1 # or a busy machine might change nothing
         rehearse() { # the same in text and JSON
             hcp-ring --local 2 --db h.db --plan plan.json --rebalance --repeat 20 --max-time 500 \
@@ -43,7 +45,7 @@ if command -v mpirun >/dev/null; then
         hcp-ring "$@" --hidden 64 --ffn 128
         hcp-ring "$@" --hidden 64 --ffn 128 --json >>json
     ) >"$tmp/tables" 2>"$tmp/complained"
-    grep -E '^(RANK|STRATEGY|PASS) ' "$tmp/tables" | tr 'A-Z ' 'a-z\n' | grep . |
+    grep -E '^(RANK|STRATEGY|PASS|CHUNK) ' "$tmp/tables" | tr 'A-Z ' 'a-z\n' | grep . |
         sort -u >"$tmp/columns"
     sed -n '/^\.Sh OUTPUT/,/^\.Sh JSON/s/^\.It //p' "$page" |
         sed 's/ , /\n/g' >"$tmp/items"

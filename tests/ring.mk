@@ -7,6 +7,11 @@ TESTS += tests/test-ring-schedule
 tests_test_ring_schedule_SOURCES = tests/test-ring-schedule.c
 tests_test_ring_schedule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_ring_schedule_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
+check_PROGRAMS += tests/test-ring-chunks
+TESTS += tests/test-ring-chunks
+tests_test_ring_chunks_SOURCES = tests/test-ring-chunks.c
+tests_test_ring_chunks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_ring_chunks_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
 endif
 
 # verify.c alone: the test plays the ring.
@@ -81,7 +86,7 @@ tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/ring-queued.h \
 	tests/fake-gpu-memory.c \
 	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-pass.c \
 	executor/ring-levels.c executor/ring-memory.c executor/ring-links.c \
-	executor/ring-linear.c executor/ring-internal.h executor/ring.h executor/decode.c \
+	executor/ring-linear.c executor/ring-chunks.c executor/ring-internal.h executor/ring.h executor/decode.c \
 	executor/decode.h executor/move.c executor/move.h executor/verify.c \
 	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
 	executor/watch.c executor/comm.h profiler/measure.c profiler/measure.h \
@@ -113,7 +118,7 @@ dist_check_SCRIPTS += tests/beside-queued.sh
 TESTS += tests/beside-queued.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats tests/ring-documents.bats \
+ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats tests/ring-documents.bats tests/ring-chunks.bats \
 	tests/ring-rebalance.bats \
 	tests/ring-leak.sh
 EXTRA_DIST += tests/ring-lib.bash
