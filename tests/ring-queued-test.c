@@ -11,6 +11,7 @@
  *        staged: likewise over MPI, by way of host memory (the first case, if any)
  *        moves: KV from one plan's shares to another's
  *        documents: packs of documents, some of them cut
+ *        chunks: prompts in chunks
  *        or
  *        unordered: nothing waits for events, which must be found
  *        stuck: the last rank's device never gets on; all must end
@@ -124,7 +125,8 @@ void queued_open(struct queued_test *t, const struct queued_plan *p, ring **r)
                                  .barrier = p->plan.barrier,
                                  .buffers = p->plan.buffers,
                                  .seed = t->seed,
-                                 .documents = p->documents};
+                                 .documents = p->documents,
+                                 .chunk = p->chunk};
     struct hcp_err err = {0};
 
     if (ring_open(&config, r, &err))
@@ -147,8 +149,7 @@ void queued_poison(struct queued_test *t, ring *r)
                    (size_t)r->transfers[k].pieces[i].bytes);
 }
 
-/* Passes of a ring, each of which is compared. Ranks come to them at different times. */
-static void run_ring(struct queued_test *t, const struct queued_plan *p, int n_passes)
+void queued_run(struct queued_test *t, const struct queued_plan *p, int n_passes)
 {
     struct ring_errors errors;
     struct ring_times times;
@@ -192,7 +193,7 @@ static void rings(struct queued_test *t, int n)
             t, &p, queued_range(&t->seed, 1, queued_range(&t->seed, 0, 2) ? 400 : 20));
         /* One of the ranks keeps the others waiting. */
         fake_gpu_slow(queued_range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
-        run_ring(t, &p, PASSES);
+        queued_run(t, &p, PASSES);
     }
     snprintf(text, sizeof text, "%d rings of %d ranks, %d passes each, are right", n,
              t->comm.size, PASSES);
@@ -265,7 +266,7 @@ static void levels(struct queued_test *t, int n)
         }
         p.plan.n_segments = (size_t)at;
         fake_gpu_slow(queued_range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
-        run_ring(t, &p, PASSES);
+        queued_run(t, &p, PASSES);
     }
     snprintf(text, sizeof text,
              "%d rings of rings of %d ranks, %d passes each, are right", n, t->comm.size,
@@ -360,7 +361,7 @@ static void documents(struct queued_test *t, int n)
 
         make_pack(t, &p);
         fake_gpu_slow(queued_range(&t->seed, 0, t->comm.size) == t->comm.rank ? 3000 : 0);
-        run_ring(t, &p.plan, PASSES);
+        queued_run(t, &p.plan, PASSES);
     }
     snprintf(text, sizeof text, "%d packs on %d ranks, %d passes each, are right", n,
              t->comm.size, PASSES);
@@ -385,7 +386,7 @@ static void unordered(struct queued_test *t)
 
     even_plan(t, &p);
     fake_gpu_fault(FAKE_GPU_NO_WAIT);
-    run_ring(t, &p, 3);
+    queued_run(t, &p, 3);
     MPI_Allreduce(&t->wrong, &wrong, 1, MPI_INT, MPI_SUM, t->comm.world);
     queued_point(t, wrong > 0, "what does not wait for its blocks is wrong");
 }
@@ -396,7 +397,7 @@ static void stuck(struct queued_test *t)
     struct queued_plan p;
 
     even_plan(t, &p);
-    run_ring(t, &p, 2);
+    queued_run(t, &p, 2);
     queued_point(t, t->wrong == 0, "right before the device is stuck");
     ring_watch_stop(t->watch); /* which had patience */
     ring_watch_block_signals();
@@ -405,7 +406,7 @@ static void stuck(struct queued_test *t)
         abort();
     if (t->comm.rank == t->comm.size - 1)
         fake_gpu_fault(FAKE_GPU_STUCK);
-    run_ring(t, &p, 2);
+    queued_run(t, &p, 2);
     queued_point(t, 0, "a pass that cannot end ends");
 }
 
@@ -424,6 +425,8 @@ static void run_case(struct queued_test *t, const char *what, int n)
         queued_moves(t, n);
     else if (strcmp(what, "documents") == 0)
         documents(t, n);
+    else if (strcmp(what, "chunks") == 0)
+        queued_chunks(t, n);
     else if (strcmp(what, "unordered") == 0)
         unordered(t);
     else if (strcmp(what, "stuck") == 0)

@@ -26,6 +26,7 @@ struct queued_plan {
     hcp_segment segments[RANKS * PARTS];
     int64_t tokens[RANKS];
     const hcp_documents_plan *documents;
+    const struct ring_chunk *chunk;
 };
 
 /* The same numbers on all ranks; inclusive. */
@@ -39,6 +40,12 @@ _Noreturn void queued_give_up(struct queued_test *t, const struct hcp_err *err);
 void queued_plan_make(struct queued_test *t, struct queued_plan *p, int64_t length);
 void queued_open(struct queued_test *t, const struct queued_plan *p, ring **r);
 void queued_poison(struct queued_test *t, ring *r);
+
+/* Passes of a ring, each of which is compared. Ranks come to them at different times. */
+void queued_run(struct queued_test *t, const struct queued_plan *p, int n_passes);
+
+/* ring-queued-chunks.c: n random prompts in chunks. */
+void queued_chunks(struct queued_test *t, int n);
 
 /* ring-queued-kv.c: n steps of random plans of decode, merged in every schedule, all by
  * NCCL or not; n transitions between random plans. */

@@ -25,11 +25,14 @@ run 3 rings 3 "$(scaled 6)" decode 22 "$(scaled 9)" slowed 51 "$(scaled 6)"
 run 4 rings 4 4 levels 11 "$(scaled 6)" documents 42 "$(scaled 6)"
 run 5 rings 10 "$(scaled 6)" moves 32 "$(scaled 6)"
 run 6 levels 12 4
-FAKE_GPU_PARTIAL=1 run 3 rings 5 4
+run 1 chunks 61 4
+run 2 chunks 62 "$(scaled 6)"
+run 4 chunks 63 "$(scaled 6)"
+FAKE_GPU_PARTIAL=1 run 3 rings 5 4 chunks 64 4
 FAKE_GPU_PARTIAL=1 run 5 decode 23 "$(scaled 6)"
 # Streams that wait for each other, computing for a transfer among them.
 FAKE_GPU_QUEUES=2 run 2 rings 6 "$(scaled 5)"
-FAKE_GPU_QUEUES=2 run 3 rings 7 4
+FAKE_GPU_QUEUES=2 run 3 rings 7 4 chunks 65 4
 FAKE_GPU_QUEUES=3 run 4 rings 8 4 levels 13 4
 # With one queue a ring stands still: it is not to run with one.
 CUDA_DEVICE_MAX_CONNECTIONS=1 run 2 rings 9 3

@@ -82,12 +82,12 @@ if HAVE_MPI
 if HAVE_NCCL
 check_PROGRAMS += tests/ring-queued-test
 tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/ring-queued.h \
-	tests/ring-queued-kv.c tests/fake-gpu.c \
+	tests/ring-queued-kv.c tests/ring-queued-chunks.c tests/fake-gpu.c \
 	tests/fake-gpu-memory.c \
 	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-pass.c \
 	executor/ring-levels.c executor/ring-memory.c executor/ring-links.c \
-	executor/ring-linear.c executor/ring-chunks.c executor/ring-internal.h executor/ring.h executor/decode.c \
-	executor/decode.h executor/move.c executor/move.h executor/verify.c \
+	executor/ring-linear.c executor/ring-chunks.c executor/ring-internal.h \
+	executor/ring.h executor/decode.c executor/decode.h executor/move.c executor/move.h executor/verify.c \
 	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
 	executor/watch.c executor/comm.h profiler/measure.c profiler/measure.h \
 	profiler/stats.c profiler/stats.h
