@@ -63,7 +63,7 @@ static void next_chunk(struct prompt *p, uint64_t *seed)
     p->tokens[fixture_range(seed, 0, (int64_t)n - 1)] += left;
     p->plan.layout =
         (hcp_layout)fixture_range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
-    if (hcp_layout_segments(p->plan.layout, STRIPES, n, p->tokens, p->length, new,
+    if (hcp_layout_segments(p->plan.layout, p->plan.stripes, n, p->tokens, p->length, new,
                             RANKS * STRIPES, counts) != HCP_STATUS_OK)
         fail();
     p->plan.n_segments = 0;
@@ -94,7 +94,7 @@ static void begin(struct prompt *p, uint64_t *seed)
     p->plan.n_ranks = (size_t)fixture_range(seed, 1, RANKS);
     p->plan.seq_len = LENGTH;
     p->plan.causal = p->plan.joint = 1;
-    p->plan.stripes = STRIPES;
+    p->plan.stripes = (int32_t)fixture_range(seed, 1, STRIPES);
     p->plan.tile = 16;
     p->plan.sub_blocks = 1;
 }
@@ -186,9 +186,10 @@ static void add(void *ctx, int64_t q_len, int64_t kv_len)
 
 static struct calls planned(const struct prompt *p, size_t i, size_t j)
 {
-    struct chunks c = {
-        .p = {
-            .layout = p->plan.layout, .stripes = STRIPES, .sub_blocks = 1, .causal = 1}};
+    struct chunks c = {.p = {.layout = p->plan.layout,
+                             .stripes = p->plan.stripes,
+                             .sub_blocks = 1,
+                             .causal = 1}};
     struct calls calls = {0};
 
     chunks_calls(&c, i, j, p->tokens[i], p->tokens[j], p->resident[j], add, &calls);
@@ -201,7 +202,7 @@ static struct calls planned(const struct prompt *p, size_t i, size_t j)
 static int shares_calls(const struct prompt *p, size_t i, size_t j)
 {
     return p->plan.layout == HCP_LAYOUT_STRIPED && i != j &&
-           (p->tokens[i] < STRIPES || p->tokens[j] < STRIPES);
+           (p->tokens[i] < p->plan.stripes || p->tokens[j] < p->plan.stripes);
 }
 
 static void check_calls(const struct prompt *p, const struct ring_schedule *s)
