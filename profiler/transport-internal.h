@@ -30,6 +30,8 @@ struct transport_ops {
     int (*times)(hcp_transport *t, int32_t step, struct hcp_transfer_times *out);
     int (*check)(hcp_transport *t, struct hcp_err *err);
     void (*cancel)(hcp_transport *t);
+    /* After cancel on all ranks; NULL: what is under way stays so. */
+    int (*settle)(hcp_transport *t, struct hcp_err *err);
     /* Everything of its own, not the base. */
     void (*close)(hcp_transport *t);
     /* Of a mesh, which has none of begin() to times(). */
@@ -52,7 +54,9 @@ struct hcp_transport {
     int32_t own_after; /* after_step of the own block */
     int32_t done; /* steps reported */
     int in_pass, has_pass;
-    atomic_int failed; /* only close may follow */
+    atomic_int failed;        /* only settle and close may follow */
+    atomic_int device_failed; /* on this rank */
+    int settled;
 };
 
 /* The step that is n-th in the order of sending, n = 0 .. n_steps - 1. */
@@ -77,7 +81,7 @@ double hcp_transport_now(void);
 /* HCP_FAILED unless rc is MPI_SUCCESS: "MPI: DOING rank N: what MPI says". */
 int hcp_transport_mpi_check(int rc, const char *doing, int name, struct hcp_err *err);
 /* HCP_FAILED unless rc (of a runtime call) is HCP_RC_OK: "WHAT: device's error". */
-int hcp_transport_device_check(const hcp_transport *t, int rc, const char *what,
+int hcp_transport_device_check(hcp_transport *t, int rc, const char *what,
                                struct hcp_err *err);
 
 #endif

@@ -5,8 +5,6 @@
 #include <string.h>
 #include "profiler/transport-mpi.h"
 
-enum { CHUNK = 1 << 20 };
-
 static int grow_steps(struct mpi_transport *m, struct hcp_err *err)
 {
     int32_t n = m->base.n_steps;
@@ -113,7 +111,7 @@ static int grow_stages(struct mpi_transport *m, struct hcp_err *err)
 
 static int32_t messages_of(int64_t bytes)
 {
-    return (int32_t)((bytes + CHUNK - 1) / CHUNK);
+    return (int32_t)((bytes + MPI_CHUNK - 1) / MPI_CHUNK);
 }
 
 static int count_messages(struct mpi_transport *m, struct hcp_err *err)
@@ -122,7 +120,7 @@ static int count_messages(struct mpi_transport *m, struct hcp_err *err)
     for (int32_t k = 0; k < m->base.n_steps; k++) {
         const struct hcp_transfer *f = &m->base.steps[k].transfer;
         for (int32_t i = 0; i < f->n_pieces; i++) {
-            if (f->pieces[i].bytes / CHUNK >= INT32_MAX - n)
+            if (f->pieces[i].bytes / MPI_CHUNK >= INT32_MAX - n)
                 return hcp_fail(err, HCP_FAILED,
                                 "mpi transport: step %d piece %d has %lld bytes", k, i,
                                 (long long)f->pieces[i].bytes);
@@ -141,8 +139,8 @@ static void list_piece(struct mpi_transport *m, int32_t k, int32_t i, int32_t re
     const struct transport_step *s = &m->base.steps[k];
     const struct hcp_message *piece = &s->transfer.pieces[i];
     int32_t n = messages_of(piece->bytes);
-    int64_t offset = 0, bytes = piece->bytes - (int64_t)(n - 1) * CHUNK;
-    for (int32_t c = 0; c < n; c++, offset += bytes, bytes = CHUNK, ++*at) {
+    int64_t offset = 0, bytes = piece->bytes - (int64_t)(n - 1) * MPI_CHUNK;
+    for (int32_t c = 0; c < n; c++, offset += bytes, bytes = MPI_CHUNK, ++*at) {
         struct mpi_message *p = &m->messages[*at];
         p->step = k;
         p->piece = i;
@@ -214,7 +212,7 @@ void hcp_mpi_free_pass(struct mpi_transport *m)
         run->event_destroy(m->messages[i].copied);
     for (int32_t i = 0; m->staged && i < m->steps_room; i++)
         run->event_destroy(m->step_done[i]);
-    for (int32_t i = 0; !m->base.failed && i < m->n_stages; i++)
+    for (int32_t i = 0; (!m->base.failed || m->base.settled) && i < m->n_stages; i++)
         run->host_release(m->stages[i].memory);
     free(m->messages);
     free(m->last);

@@ -23,7 +23,7 @@ static double now_ms(const struct mpi_transport *m)
 
 static int tag_of(int32_t nth_block, int32_t piece)
 {
-    return (nth_block * 64 + piece % 64) % 32768;
+    return (nth_block * 64 + piece % 64) % MPI_LAST_TAG;
 }
 
 static int post(struct mpi_transport *m, struct mpi_message *p, int sending,

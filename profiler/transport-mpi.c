@@ -3,6 +3,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "profiler/transport-mpi.h"
@@ -97,13 +98,15 @@ static int mpi_begin(hcp_transport *t, void *start, struct hcp_err *err)
 {
     struct mpi_transport *m = (struct mpi_transport *)t;
     const struct progress zero = {0};
+    m->at = zero;
+    m->passes++;
     if (hcp_mpi_make_pass(m, err) != HCP_OK)
         return HCP_FAILED;
     m->start_s = hcp_transport_now();
     if (m->staged && start_copies(m, start, err) != HCP_OK)
         return HCP_FAILED;
     pthread_mutex_lock(&m->lock);
-    m->at = m->shown = zero;
+    m->shown = zero;
     m->computed = 0;
     m->over = 0;
     m->running = 1;
@@ -240,17 +243,69 @@ static void drop_requests(struct mpi_transport *m)
     }
 }
 
+static void stop_thread(struct mpi_transport *m)
+{
+    if (!m->has_thread)
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->quit = 1;
+    pthread_cond_broadcast(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    m->has_thread = 0;
+}
+
+/* Receives `n` messages from the rank before that no receive was posted for. */
+static int take_untaken(struct mpi_transport *m, int64_t n)
+{
+    void *room = n > 0 ? malloc(MPI_CHUNK) : NULL;
+    int rc = n > 0 && !room ? MPI_ERR_NO_MEM : MPI_SUCCESS;
+    for (int64_t i = 0; rc == MPI_SUCCESS && i < n; i++)
+        rc = MPI_Recv(room, MPI_CHUNK, MPI_BYTE, m->base.before, MPI_ANY_TAG,
+                      m->base.comm, MPI_STATUS_IGNORE);
+    free(room);
+    return rc;
+}
+
+/* MPI cannot take a send back. The rank before says how many messages of which pass it
+ * has sent: a receive that one of these is for ends by itself, one that waits for a later
+ * one is taken back, and what is left over is received, so that the sends end as well. */
+static int mpi_settle(hcp_transport *t, struct hcp_err *err)
+{
+    struct mpi_transport *m = (struct mpi_transport *)t;
+    int64_t sent[2], received[2] = {0, 0}, posted, comes;
+    int rc;
+    stop_thread(m);
+    if (m->staged) { /* copies may still use the host's memory */
+        t->runtime->sync(m->to_host);
+        t->runtime->sync(m->to_device);
+    }
+    sent[0] = m->passes;
+    sent[1] = m->at.sends_posted;
+    rc = MPI_Sendrecv(sent, 2, MPI_INT64_T, t->after, MPI_LAST_TAG, received, 2,
+                      MPI_INT64_T, t->before, MPI_LAST_TAG, t->comm, MPI_STATUS_IGNORE);
+    /* A pass begins when the last one is over on all ranks. */
+    posted = received[0] > m->passes ? 0 : m->at.receives_posted;
+    comes = received[0] < m->passes ? 0 : received[1];
+    for (int64_t i = m->at.received; rc == MPI_SUCCESS && i < posted; i++) {
+        MPI_Request *request = &m->messages[m->receives[i]].receive;
+        if (i >= comes && *request != MPI_REQUEST_NULL)
+            rc = MPI_Cancel(request);
+        if (rc == MPI_SUCCESS)
+            rc = MPI_Wait(request, MPI_STATUS_IGNORE);
+    }
+    if (rc == MPI_SUCCESS)
+        rc = take_untaken(m, comes - posted);
+    for (int32_t i = m->at.sent; rc == MPI_SUCCESS && i < m->at.sends_posted; i++)
+        rc = MPI_Wait(&m->messages[m->sends[i]].send, MPI_STATUS_IGNORE);
+    return hcp_transport_mpi_check(rc, "ending transfers beside", t->name_before, err);
+}
+
 static void mpi_close(hcp_transport *t)
 {
     struct mpi_transport *m = (struct mpi_transport *)t;
     const hcp_runtime *run = t->runtime;
-    if (m->has_thread) {
-        pthread_mutex_lock(&m->lock);
-        m->quit = 1;
-        pthread_cond_broadcast(&m->wake);
-        pthread_mutex_unlock(&m->lock);
-        pthread_join(m->thread, NULL);
-    }
+    stop_thread(m);
     drop_requests(m);
     hcp_mpi_free_pass(m);
     if (m->staged) {
@@ -274,5 +329,6 @@ const struct transport_ops hcp_transport_mpi_ops = {
     .times = mpi_times,
     .check = mpi_check,
     .cancel = mpi_cancel,
+    .settle = mpi_settle,
     .close = mpi_close,
 };

@@ -9,6 +9,9 @@
 #include <pthread.h>
 #include "profiler/transport-internal.h"
 
+/* Bytes of a message at most, and tags: below the last one, which settling has. */
+enum { MPI_CHUNK = 1 << 20, MPI_LAST_TAG = 32767 };
+
 /* A piece, or 1 MiB of it: what MPI is doing shows only when a message is over. */
 struct mpi_message {
     int32_t step, piece;
@@ -56,6 +59,7 @@ struct mpi_transport {
 
     /* The thread's while a pass runs, else the caller's. */
     struct progress at;
+    int64_t passes; /* begun: at is of the last one */
     double start_s;
     struct mpi_message *messages;
     int32_t *receives, *sends, messages_room; /* indices of messages */

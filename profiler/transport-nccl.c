@@ -445,6 +445,16 @@ static void nccl_cancel(hcp_transport *t)
         pthread_mutex_unlock(&n->lock);
 }
 
+/* Aborted communicators leave nothing under way. */
+static int nccl_settle(hcp_transport *t, struct hcp_err *err)
+{
+    struct nccl_transport *n = (struct nccl_transport *)t;
+    (void)err;
+    t->runtime->sync(n->in.stream);
+    t->runtime->sync(n->out.stream);
+    return HCP_OK;
+}
+
 static void nccl_close(hcp_transport *t)
 {
     struct nccl_transport *n = (struct nccl_transport *)t;
@@ -487,5 +497,6 @@ const struct transport_ops hcp_transport_nccl_ops = {
     .times = nccl_times,
     .check = nccl_check,
     .cancel = nccl_cancel,
+    .settle = nccl_settle,
     .close = nccl_close,
 };

@@ -25,12 +25,13 @@ int hcp_transport_mpi_check(int rc, const char *doing, int name, struct hcp_err 
     return hcp_fail(err, HCP_FAILED, "MPI: %s rank %d: %s", doing, name, text);
 }
 
-int hcp_transport_device_check(const hcp_transport *t, int rc, const char *what,
+int hcp_transport_device_check(hcp_transport *t, int rc, const char *what,
                                struct hcp_err *err)
 {
     const char *why;
     if (rc == HCP_RC_OK)
         return HCP_OK;
+    t->device_failed = 1;
     why = t->runtime->last_error();
     return hcp_fail(err, HCP_FAILED, "%s transport: %s: %s", t->ops->name, what,
                     *why                     ? why
@@ -396,13 +397,30 @@ int hcp_transport_exchange(hcp_transport *t, const struct hcp_parcel *parcels, i
 
 int hcp_transport_check(hcp_transport *t, struct hcp_err *err)
 {
-    return t->ops->check(t, err);
+    return noted(t, t->ops->check(t, err));
+}
+
+enum hcp_transport_fault hcp_transport_fault(const hcp_transport *t)
+{
+    return t->device_failed ? HCP_TRANSPORT_DEVICE
+           : t->failed      ? HCP_TRANSPORT_OTHER
+                            : HCP_TRANSPORT_GOOD;
 }
 
 void hcp_transport_cancel(hcp_transport *t)
 {
     t->failed = 1;
     t->ops->cancel(t);
+}
+
+int hcp_transport_settle(hcp_transport *t, struct hcp_err *err)
+{
+    int rc = HCP_OK;
+    hcp_transport_cancel(t);
+    if (t->ops->settle)
+        rc = t->ops->settle(t, err);
+    t->settled = t->ops->settle && rc == HCP_OK;
+    return rc;
 }
 
 void hcp_transport_close(hcp_transport *t)
@@ -412,7 +430,7 @@ void hcp_transport_close(hcp_transport *t)
     if (t->in_pass)
         t->failed = 1;
     t->ops->close(t);
-    if (!t->failed)
+    if (!t->failed || t->settled)
         MPI_Comm_free(&t->comm);
     free(t->steps);
     free(t);

@@ -136,11 +136,24 @@ int hcp_transport_exchange(hcp_transport *t, const struct hcp_parcel *parcels, i
 /* Whether something has gone wrong in the background (ncclCommGetAsyncError, the
  * transport's thread): HCP_OK or its error, without blocking. For polling loops. */
 int hcp_transport_check(hcp_transport *t, struct hcp_err *err);
+/* What has failed so far. DEVICE: this rank's device, or memory there; OTHER: a
+ * neighbour, the way to it, or hcp_transport_cancel(). */
+enum hcp_transport_fault {
+    HCP_TRANSPORT_GOOD,
+    HCP_TRANSPORT_OTHER,
+    HCP_TRANSPORT_DEVICE
+};
+enum hcp_transport_fault hcp_transport_fault(const hcp_transport *t);
 /* Gives up from another thread: waits return, NCCL communicators are aborted. Only
- * hcp_transport_close() may follow. */
+ * hcp_transport_settle() and hcp_transport_close() may follow. */
 void hcp_transport_cancel(hcp_transport *t);
-/* Collective after a good pass; local after a failure. copy: before the blocks that were
- * sent are released. Accepts NULL. */
+/* Where the processes of all ranks live though some have failed or given up: cancels, and
+ * sees to it that nothing that was under way is any more, so that the memory of blocks
+ * may be released and MPI keeps nothing. Collective over comm, whatever each rank was at;
+ * close() follows and is collective. HCP_FAILED: MPI failed, or no memory. */
+int hcp_transport_settle(hcp_transport *t, struct hcp_err *err);
+/* Collective after a good pass and after settle(); local after a failure. copy: before
+ * the blocks that were sent are released. Accepts NULL. */
 void hcp_transport_close(hcp_transport *t);
 
 #endif
