@@ -831,7 +831,8 @@ HCP_API uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan);
  * order the ranks' times of a step come: ranks need exchange nothing but the times.
  *
  *     hcp_rebalance_create()    once, with the plan that runs
- *     hcp_rebalance_observe()   each rank's time of the step; hcp_rebalance_fail()
+ *     hcp_rebalance_observe()   each rank's time of the step; hcp_rebalance_fail(),
+ *                               hcp_rebalance_skip()
  *     hcp_rebalance_step()      the verdict at the end of the step
  *     hcp_rebalance_proposal()  the plan, where that is to move; once all ranks run it:
  *     hcp_rebalance_adopt()
@@ -959,6 +960,8 @@ HCP_API hcp_status hcp_rebalance_observe(hcp_rebalance *rebalance, size_t rank,
                                          double measured_ms, double predicted_ms);
 /* It has failed: it gets no tokens from now on. */
 HCP_API hcp_status hcp_rebalance_fail(hcp_rebalance *rebalance, size_t rank);
+/* It is there, and has no time to tell of: the step was cut off by another's failure. */
+HCP_API hcp_status hcp_rebalance_skip(hcp_rebalance *rebalance, size_t rank);
 /* A rank that failed is back, or one without tokens was measured by other means. */
 HCP_API hcp_status hcp_rebalance_restore(hcp_rebalance *rebalance, size_t rank,
                                          double time_scale);

@@ -257,6 +257,15 @@ hcp_status hcp_rebalance_fail(hcp_rebalance *r, size_t rank)
     return HCP_STATUS_OK;
 }
 
+hcp_status hcp_rebalance_skip(hcp_rebalance *r, size_t rank)
+{
+    if (!r || rank >= r->n || r->ranks[rank].heard)
+        return HCP_STATUS_INVALID;
+    r->ranks[rank].heard = 1;
+    r->proposed = 0;
+    return HCP_STATUS_OK;
+}
+
 hcp_status hcp_rebalance_restore(hcp_rebalance *r, size_t rank, double time_scale)
 {
     struct rank_state *k;

@@ -202,14 +202,11 @@ static int walk(const struct plan_args *args, struct session *s, size_t n,
 int session_say_finer(const struct session *s, FILE *out)
 {
     size_t n = hcp_ring_size(s->ring);
-    int64_t *tokens;
+    int64_t *tokens = s->layer ? calloc(n, sizeof *tokens) : NULL;
     int failed;
 
-    if (!s->layer || session_of_decode(s->plan.shape.phase))
-        return 0;
-    tokens = calloc(n, sizeof *tokens);
     if (!tokens)
-        return 1;
+        return s->layer != NULL;
     for (size_t r = 0; r < n; r++)
         tokens[own_order(&s->plan) ? (size_t)s->plan.places[r].rank : r] =
             s->plan.ranks[r].tokens;

@@ -90,7 +90,7 @@ static void failures(void **state)
         struct group g;
         hcp_rebalance *r;
         hcp_rebalance_verdict v = {.size = sizeof v};
-        hcp_rebalance_rank info = {.size = sizeof info};
+        hcp_rebalance_rank info = {.size = sizeof info}, kept[GROUP_MOST];
         double base[GROUP_MOST], exact[GROUP_MOST], alone;
         const hcp_plan *plan;
         hcp_plan_rank ranks[GROUP_MOST];
@@ -107,7 +107,13 @@ static void failures(void **state)
             gone = (size_t)fixture_range(&seed, 0, (int64_t)g.n - 1);
         while (base[gone] == 0);
         for (size_t i = 0; i < g.n; i++) {
-            if (i != gone)
+            hcp_rebalance_rank before = {.size = sizeof before};
+
+            hcp_rebalance_rank_state(r, i, &before);
+            if (i != gone && c % 2) { /* cut off: what is known of it stays so */
+                assert_int_equal(hcp_rebalance_skip(r, i), HCP_STATUS_OK);
+                kept[i] = before;
+            } else if (i != gone)
                 hcp_rebalance_observe(r, i, exact[i], 0);
             else if (c % 3 == 0)
                 assert_int_equal(hcp_rebalance_fail(r, i), HCP_STATUS_OK);
@@ -118,6 +124,12 @@ static void failures(void **state)
         assert_int_equal(v.failed, 1);
         assert_int_equal(v.reason, HCP_REBALANCE_FAILED);
         assert_int_equal(v.decision, HCP_REBALANCE_MOVE);
+        for (size_t i = 0; c % 2 && i < g.n; i++) {
+            if (i == gone)
+                continue;
+            hcp_rebalance_rank_state(r, i, &info);
+            assert_memory_equal(&info, &kept[i], sizeof info);
+        }
         plan = hcp_rebalance_proposal(r);
         assert_non_null(plan);
         assert_int_equal(v.fingerprint, hcp_plan_fingerprint(plan));

@@ -147,12 +147,16 @@ static void what_is_refused(void **state)
     assert_int_equal(hcp_rebalance_observe(r, 0, 1, -1), HCP_STATUS_INVALID);
     assert_int_equal(hcp_rebalance_observe(r, 0, base[0], 0), HCP_STATUS_OK);
     assert_int_equal(hcp_rebalance_observe(r, 0, base[0], 0), HCP_STATUS_INVALID);
+    assert_int_equal(hcp_rebalance_skip(r, 0), HCP_STATUS_INVALID);
+    assert_int_equal(hcp_rebalance_skip(r, 4), HCP_STATUS_INVALID);
+    assert_int_equal(hcp_rebalance_skip(r, 1), HCP_STATUS_OK);
+    assert_int_equal(hcp_rebalance_observe(r, 1, base[1], 0), HCP_STATUS_INVALID);
     assert_int_equal(hcp_rebalance_to_json(r, NULL, 0, &n), HCP_STATUS_INVALID);
     assert_int_equal(hcp_rebalance_adopt(r), HCP_STATUS_INVALID);
     assert_int_equal(hcp_rebalance_restore(r, 1, 1), HCP_STATUS_INVALID); /* it runs */
     assert_int_equal(hcp_rebalance_recompute(r, NULL, 0, &n), HCP_STATUS_INVALID);
     assert_int_equal(hcp_rebalance_rank_state(r, 4, &info), HCP_STATUS_INVALID);
-    for (size_t i = 1; i < 4; i++)
+    for (size_t i = 2; i < 4; i++)
         hcp_rebalance_observe(r, i, base[i], 0);
     v.size = 0;
     assert_int_equal(hcp_rebalance_step(r, -1, text, sizeof text, &v),
@@ -160,6 +164,7 @@ static void what_is_refused(void **state)
     v.size = sizeof v;
     assert_int_equal(hcp_rebalance_step(r, -1, text, sizeof text, &v), HCP_STATUS_OK);
     assert_int_equal(v.step, 0);
+    assert_int_equal(v.failed, 0);
 
     /* States: none that is damaged, or another's. */
     json = text_of(r);
