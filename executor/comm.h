@@ -97,6 +97,29 @@ struct ring_identity {
 int ring_agree(const struct ring_comm *c, const struct ring_identity *mine,
                struct hcp_err *err);
 
+/* ---- alarm.c -------------------------------------------------------------- */
+
+/* For a rank that cannot go on though its process lives: the others may be in the middle
+ * of something and wait for its messages. A thread of each hears of it, over a
+ * communicator of its own, and calls stop (which cancels transports), within some
+ * milliseconds. */
+typedef struct ring_alarm ring_alarm;
+/* Collective. *out is NULL where MPI does not give MPI_THREAD_MULTIPLE, without which no
+ * thread can listen. HCP_FAILED on all ranks if it is not had on one. */
+int ring_alarm_start(const struct ring_comm *c, void (*stop)(void *ctx), void *ctx,
+                     ring_alarm **out, struct hcp_err *err);
+/* Tells all other ranks. HCP_FAILED: MPI failed. */
+int ring_alarm_raise(ring_alarm *a, struct hcp_err *err);
+/* Whether another rank has raised it since the last ring_alarm_over(), and waiting for
+ * that for at most so long: 1 or 0. */
+int ring_alarm_heard(const ring_alarm *a);
+int ring_alarm_await(const ring_alarm *a, double patience_s);
+/* All ranks know of all failures: what is still on its way to this rank is about them,
+ * and stop is not called for it any more. Every rank calls it, and raises nothing before
+ * all have. */
+void ring_alarm_over(ring_alarm *a);
+void ring_alarm_stop(ring_alarm *a); /* collective; accepts NULL */
+
 /* ---- watch.c -------------------------------------------------------------- */
 
 /* Follows the other ranks from here on: the processes of this host's ranks (pidfd), the

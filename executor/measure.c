@@ -62,6 +62,8 @@ int ring_open_plan(struct ring_program *p, const hcp_plan *plan, const struct ri
                                  .provider = provider,
                                  .links = p->links,
                                  .watch = p->watch,
+                                 .alarm = p->alarm,
+                                 .broken = &p->broken,
                                  .sub_blocks = plan->sub_blocks,
                                  .barrier = plan->barrier,
                                  .buffers = plan->buffers,
@@ -115,7 +117,14 @@ int ring_decide(struct ring_program *p, int *go_on, struct hcp_err *err)
     return rc;
 }
 
-int ring_warm_up(struct ring_program *p, ring *r, struct hcp_err *err)
+int ring_is_cold(const struct ring_program *p, int passes, double start_s)
+{
+    return passes < (p->warmed ? WARM_OTHER : WARM_FIRST) ||
+           hcp_now_s() - start_s < p->o.warm_up_s;
+}
+
+/* Passes that are not timed. */
+static int warm_up(struct ring_program *p, ring *r, struct hcp_err *err)
 {
     double start = hcp_now_s();
     int go_on = 1, rc = HCP_OK;
@@ -123,8 +132,7 @@ int ring_warm_up(struct ring_program *p, ring *r, struct hcp_err *err)
     for (int i = 0; rc == HCP_OK && go_on; i++) {
         struct ring_times times;
 
-        go_on = i < (p->warmed ? WARM_OTHER : WARM_FIRST) ||
-                hcp_now_s() - start < p->o.warm_up_s;
+        go_on = ring_is_cold(p, i, start);
         rc = ring_decide(p, &go_on, err);
         if (rc == HCP_OK && go_on)
             rc = ring_pass(r, &times, NULL, err);
@@ -212,20 +220,13 @@ static int timed_passes(struct ring_program *p, ring *r, int repeat,
     return rc;
 }
 
-int ring_prove(struct ring_program *p, ring *r, struct ring_result *out,
-               struct hcp_err *err)
+int ring_compare(struct ring_program *p, ring *r, struct ring_result *out,
+                 struct hcp_err *err)
 {
     struct ring_errors mine = {.passed = 1};
-    struct ring_times times;
     struct hcp_err own = {0};
-    int rc = ring_all_ok(&p->comm, ring_poison(r, err), err);
+    int rc;
 
-    if (rc)
-        return rc;
-    rc = ring_pass(r, &times, NULL, err);
-    p->alone = rc != HCP_OK;
-    if (rc)
-        return rc;
     rc = ring_verify(r, p->o.verify_rows, &mine, &own);
     *err = own;
     rc = ring_all_ok(&p->comm, rc, err);
@@ -244,6 +245,19 @@ int ring_prove(struct ring_program *p, ring *r, struct ring_result *out,
                     "gather errors", err);
     p->alone = rc != HCP_OK;
     return rc;
+}
+
+int ring_prove(struct ring_program *p, ring *r, struct ring_result *out,
+               struct hcp_err *err)
+{
+    struct ring_times times;
+    int rc = ring_all_ok(&p->comm, ring_poison(r, err), err);
+
+    if (rc)
+        return rc;
+    rc = ring_pass(r, &times, NULL, err);
+    p->alone = rc != HCP_OK;
+    return rc ? rc : ring_compare(p, r, out, err);
 }
 
 /* ---- summary, on rank 0 ---- */
@@ -300,7 +314,7 @@ static int summarise(struct ring_result *r, struct hcp_err *err)
 int ring_run(struct ring_program *p, ring *r, int repeat, int check,
              struct ring_result *result, struct hcp_err *err)
 {
-    int rc = ring_warm_up(p, r, err);
+    int rc = warm_up(p, r, err);
 
     p->alone = rc != HCP_OK;
     if (rc == HCP_OK && check)

@@ -42,6 +42,7 @@ enum {
     OPT_MOVES,
     OPT_REBALANCE,
     OPT_SLOW,
+    OPT_FAIL,
     OPT_MOVE_MS
 };
 
@@ -123,6 +124,10 @@ static const struct argp_option options[] = {
     {"slow", OPT_SLOW, "RANK:PASS:FACTOR", 0,
      "... and to rehearse it: from that timed pass on attention of a rank takes FACTOR "
      "times its time; may be repeated",
+     30},
+    {"fail", OPT_FAIL, "RANK@PASS[:STEP]", 0,
+     "... or to rehearse a failure: in that timed pass the kernel of the rank returns an "
+     "error, of its own block or of the one it receives in that step; may be repeated",
      30},
     {"any-device", OPT_ANY_DEVICE, NULL, 0,
      "Run although the plan was made for other devices", 30},
@@ -301,6 +306,33 @@ static int add_slowed(const char *arg, struct ring_options *o, struct hcp_err *e
     return HCP_OK;
 }
 
+/* RANK@PASS, RANK@PASS:STEP */
+static int add_failing(const char *arg, struct ring_options *o, struct hcp_err *err)
+{
+    char text[64], *pass, *step;
+    int64_t rank, in, at = 0;
+
+    snprintf(text, sizeof text, "%s", arg);
+    pass = strchr(text, '@');
+    if (!pass || strlen(arg) >= sizeof text)
+        return hcp_fail(err, HCP_USAGE,
+                        "--fail '%.60s': expected RANK@PASS or RANK@PASS:STEP", arg);
+    *pass++ = 0;
+    step = strchr(pass, ':');
+    if (step)
+        *step++ = 0;
+    if (number(text, "rank", 0, 4095, &rank, NULL) ||
+        number(pass, "pass", 0, 1000000, &in, NULL) ||
+        (step && number(step, "step", 0, 4095, &at, NULL)))
+        return hcp_fail(
+            err, HCP_USAGE,
+            "--fail '%.60s': expected a rank, a pass from 0 and a step from 0", arg);
+    if (o->n_failing == RING_SLOWED)
+        return hcp_fail(err, HCP_USAGE, "--fail: at most %d times", RING_SLOWED);
+    o->failing[o->n_failing++] = (struct ring_failing){(int32_t)rank, in, (int32_t)at};
+    return HCP_OK;
+}
+
 static int set_move_ms(const char *arg, struct ring_options *o, struct hcp_err *err)
 {
     if (hcp_parse_double(arg, &o->move_ms, NULL) || !(o->move_ms >= 0 && o->move_ms <= 1e12))
@@ -366,8 +398,8 @@ static void check(const struct ring_options *o, const struct argp_state *state)
         argp_error(state, "--merge is of --phase decode");
     if (o->n_plan_files && o->question.joint)
         argp_error(state, "--plan is split already; leave --joint out");
-    if (!o->rebalance && (o->n_slowed || o->given & RING_GIVEN_MOVE))
-        argp_error(state, "--slow and --move-ms are of --rebalance");
+    if (!o->rebalance && (o->n_slowed || o->n_failing || o->given & RING_GIVEN_MOVE))
+        argp_error(state, "--slow, --fail and --move-ms are of --rebalance");
     if (o->rebalance && (o->search || o->transition || o->question.joint ||
                          strcmp(o->shape.phase, "prefill") != 0))
         argp_error(state, "--rebalance is of passes of prefill: not of search, transition, "
@@ -445,8 +477,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->rebalance = 1;
         return 0;
     case OPT_SLOW:
+    case OPT_FAIL:
     case OPT_MOVE_MS:
-        if (key == OPT_SLOW ? add_slowed(arg, o, &err) : set_move_ms(arg, o, &err))
+        if (key == OPT_SLOW   ? add_slowed(arg, o, &err)
+            : key == OPT_FAIL ? add_failing(arg, o, &err)
+                              : set_move_ms(arg, o, &err))
             argp_error(state, "%s", err.text);
         o->given |= key == OPT_MOVE_MS ? RING_GIVEN_MOVE : 0;
         return 0;

@@ -11,6 +11,8 @@
  *   search.c   splits around a plan    hcp-ring.c the order in which that happens
  *   transition.c  KV from one plan's shares to another's
  *   rebalance.c   another plan in the middle of a run
+ *   rebalance-failure.c  ... without ranks that have failed
+ *   rebalance-report.c   ... and what is said of it
  */
 #ifndef HCP_RING_PROGRAM_H
 #define HCP_RING_PROGRAM_H
@@ -24,7 +26,7 @@
 enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4, RING_GIVEN_MLP = 8,
        RING_GIVEN_ALPHA = 16, RING_GIVEN_GBPS = 32, RING_GIVEN_MOVE = 64 };
 
-enum { RING_SLOWED = 16 };
+enum { RING_SLOWED = 16 }; /* at most, and as many that fail */
 
 /* --slow: from a timed pass on a rank takes so much of its time. */
 struct ring_slowed {
@@ -33,11 +35,20 @@ struct ring_slowed {
     double factor;
 };
 
+/* --fail: in this timed pass the kernel on the block of this step returns an error. */
+struct ring_failing {
+    int32_t rank;
+    int64_t pass;
+    int32_t step;
+};
+
 struct ring_options {
     int rebalance;
     double move_ms; /* that a change is taken to cost */
     struct ring_slowed slowed[RING_SLOWED];
     int n_slowed;
+    struct ring_failing failing[RING_SLOWED];
+    int n_failing;
     int search, transition; /* the command */
     const char *from, *to;  /* of transition: plan_files has to, then from */
     const char *moves;      /* file of what to move; NULL: the library is asked */
@@ -165,6 +176,9 @@ struct ring_program {
     ring_links *links;
     int warmed; /* a ring has run in this process */
     int alone; /* the last failure is this rank's alone: the others do not know */
+    ring_alarm *alarm;     /* of --rebalance, or NULL */
+    struct hcp_err broken; /* why it was for this rank's device that the last ring could
+                              not be opened; code HCP_OK: it was not */
 };
 
 /* What a plan's passes gave; filled on rank 0, elsewhere empty. */
@@ -200,6 +214,12 @@ int ring_run(struct ring_program *p, ring *r, int repeat, int check,
  * collective. Failures as of ring_measure(). */
 int ring_prove(struct ring_program *p, ring *r, struct ring_result *out,
                struct hcp_err *err);
+/* Its second part, after a good pass into memory that was poisoned. */
+int ring_compare(struct ring_program *p, ring *r, struct ring_result *out,
+                 struct hcp_err *err);
+/* Whether another pass is to be run untimed, of a ring that has run so many since start_s
+ * (hcp_now_s()). */
+int ring_is_cold(const struct ring_program *p, int passes, double start_s);
 /* Adds the repetitions of another result of the same plan. */
 int ring_result_add(struct ring_result *into, const struct ring_result *more,
                     struct hcp_err *err);
@@ -223,8 +243,6 @@ int ring_store(const struct ring_program *p, const struct ring_result *results, 
 
 /* Rank 0 decides whether to go on, all do as it says. */
 int ring_decide(struct ring_program *p, int *go_on, struct hcp_err *err);
-/* Passes that are not timed. */
-int ring_warm_up(struct ring_program *p, ring *r, struct hcp_err *err);
 
 /* hcp-ring.c: what ranks compare of a plan before they run it. */
 void ring_identify(const struct ring_program *p, const hcp_plan *plan,

@@ -9,6 +9,7 @@
  *   ring-pass.c    a pass, and one with a barrier after every step
  *   ring-levels.c  ... with two levels
  *   decode.c       a step of decode in its place
+ *   ring-failure.c what is left when a pass has failed on some ranks
  *   ring.c         a ring from its opening to its end, and what its passes took
  */
 #ifndef HCP_RING_INTERNAL_H
@@ -53,6 +54,11 @@ struct ring {
     int failed;
     double slow; /* see ring_slow(); 0: 1 */
     unsigned long long *slow_mark; /* on a GPU: when the piece began */
+    size_t fails_after;  /* see ring_fail_at(): pieces computed before; SIZE_MAX: never */
+    int broken;          /* the device, or a kernel of it, has failed here */
+    int64_t meetings;    /* entered, with an alarm */
+    MPI_Request meeting; /* the last one */
+    int unmet;           /* it has been left before all had come */
     struct ring_linear *linear; /* NULL: attention alone */
     struct ring_decode *decode; /* a plan of decode; NULL: prefill, or no tokens */
 };
@@ -82,7 +88,7 @@ int ring_chunk_append(ring *r, struct hcp_err *err);
 int ring_memory_open(ring *r, struct hcp_err *err);
 void ring_memory_close(ring *r);
 /* What the device or a kernel says, as an error of ours. */
-int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *err);
+int ring_device_fail(ring *r, int rc, const char *doing, struct hcp_err *err);
 
 /* Transport and communicator of the ranks with tokens (present[n_ranks]); collective
  * over all ranks. index: this rank's number among them, -1: not one of them, nothing is
@@ -112,6 +118,12 @@ void ring_waits_for_block(ring *r, int32_t step);
 /* Queues a piece; follows what is queued of steps [from, to). */
 int ring_compute(ring *r, size_t piece, struct hcp_err *err);
 int ring_follow(ring *r, int32_t from, int32_t to, struct hcp_err *err);
+
+/* ring-failure.c: meets like MPI_Barrier() of r->comm until the alarm is heard, an MPI
+ * code; MPI_ERR_OTHER after that. Whether the piece is one that ring_fail_at() is about.
+ */
+int ring_meet_unless_alarmed(ring *r);
+int ring_rehearses_failure(const ring *r, size_t piece);
 
 /* ring-levels.c: a pass with two levels, in place of that of ring-pass.c. A node's ranks
  * send a block round when the one before has been round, and to the next node

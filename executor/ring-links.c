@@ -154,6 +154,23 @@ void ring_links_cancel(ring_links *links)
     pthread_mutex_unlock(&links->mutex);
 }
 
+int ring_links_drop(ring_links *links, struct hcp_err *err)
+{
+    int rc = HCP_OK;
+
+    while (rc == HCP_OK && links->groups) {
+        struct group *g = links->groups;
+
+        pthread_mutex_lock(&links->mutex);
+        links->groups = g->next;
+        pthread_mutex_unlock(&links->mutex);
+        if (g->transport)
+            rc = hcp_transport_settle(g->transport, err);
+        group_free(g);
+    }
+    return rc;
+}
+
 void ring_links_close(ring_links *links)
 {
     if (!links)

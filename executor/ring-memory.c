@@ -20,10 +20,11 @@
 #include "executor/ring-internal.h"
 #include "kernels/dtype.h"
 
-int ring_device_fail(const ring *r, int rc, const char *doing, struct hcp_err *err)
+int ring_device_fail(ring *r, int rc, const char *doing, struct hcp_err *err)
 {
     const char *detail = r->config.runtime->last_error();
 
+    r->broken = 1;
     return hcp_fail(err, HCP_FAILED, "%s: %s%s%s", doing, hcp_rc_text(rc),
                     *detail ? ": " : "", detail);
 }

@@ -176,6 +176,8 @@ int ring_compute(ring *r, size_t piece, struct hcp_err *err)
 
     if (rc == HCP_RC_OK && piece == 0)
         rc = empty_rows(r);
+    if (rc == HCP_RC_OK && ring_rehearses_failure(r, piece))
+        rc = HCP_RC_DEVICE;
     for (size_t i = p->call; rc == HCP_RC_OK && i < p->call + p->n_calls; i++)
         rc = hcp_attention_run(r->kernels[i].attention, &r->kernels[i].args, r->stream);
     slow_to(r, from_s, &rc);
@@ -257,7 +259,7 @@ int ring_meet(ring *r, const char *what, struct hcp_err *err)
     if (r->schedule.m < 2)
         return HCP_OK;
     waiting(r, what, -1);
-    rc = MPI_Barrier(r->comm);
+    rc = r->config.alarm ? ring_meet_unless_alarmed(r) : MPI_Barrier(r->comm);
     not_waiting(r);
     return rc == MPI_SUCCESS ? HCP_OK
                              : hcp_fail(err, HCP_FAILED, "MPI failed while %s", what);

@@ -49,6 +49,8 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
     if (rc == HCP_OK) {
         r->config = *config;
         r->comm = MPI_COMM_NULL;
+        r->meeting = MPI_REQUEST_NULL;
+        r->fails_after = SIZE_MAX;
         decode = ring_plan_is_decode(plan);
         rc = decode ? ring_decode_schedule(plan, config->rank, &r->schedule, err)
              : config->documents
@@ -77,8 +79,11 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
         rc = hcp_fail(err, HCP_USAGE,
                       "late KV is received while a rank still makes its own, which this "
                       "version does not run; leave the layer out");
-    if (rc == HCP_OK)
+    if (rc == HCP_OK) {
         rc = decode ? ring_decode_open(r, err) : ring_memory_open(r, err);
+        if (rc && config->broken)
+            *config->broken = *err;
+    }
     rc = ring_all_ok(config->comm, rc, err);
     if (rc == HCP_OK) {
         for (size_t i = 0; i < plan->n_ranks; i++)

@@ -26,6 +26,11 @@ int ring_links_new(const char *transport, int32_t channels, const struct ring_co
                    double timeout_s, ring_links **out, struct hcp_err *err);
 /* Gives up what is under way, from any thread. */
 void ring_links_cancel(ring_links *links);
+/* Where all processes live, but ranks have failed or given up in the middle of something:
+ * ends what is under way, and forgets all sets of ranks. Collective over all ranks; a
+ * ring of these links can only be closed, after this. HCP_FAILED: MPI failed, or no
+ * memory. */
+int ring_links_drop(ring_links *links, struct hcp_err *err);
 void ring_links_close(ring_links *links); /* collective after success; accepts NULL */
 
 /* Keys and values of some tokens: each [batch][kv_heads][tokens][head_dim]. */
@@ -52,6 +57,9 @@ struct ring_config {
     const hcp_provider *provider;
     ring_links *links;
     ring_watch *watch; /* is told what this rank waits for; may be NULL */
+    ring_alarm *alarm; /* ends the waits of a pass; NULL: a failure is the end of all */
+    struct hcp_err *broken; /* filled where ring_open() fails for this rank's device or
+                               memory, and not only for another's; may be NULL */
     int32_t sub_blocks;
     int barrier;  /* all ranks synchronise after every step */
     int32_t buffers; /* KV blocks beside its own that a rank can hold, >= 1; the plan's 0
@@ -88,6 +96,19 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
  * NULL or [m][4]: when a step's block was here (NaN: not received; MPI: when waiting for
  * it ended), start, time computed, end. After a failure only ring_close(). */
 int ring_pass(ring *r, struct ring_times *out, double (*step_ms)[4], struct hcp_err *err);
+/* After it has failed: whether it was for this rank's device, memory or kernel, rather
+ * than for what others did. */
+int ring_broken(ring *r);
+/* In the next pass the kernel on the block of this step, or of the last one before it
+ * that is computed here, is taken to return an error. A rank without tokens has none. */
+void ring_fail_at(ring *r, int32_t step);
+/* Of a ring with an alarm: meetings that this rank has come to, what it tells the others
+ * before ring_abandon(). 0 of NULL. */
+int64_t ring_meetings(const ring *r);
+/* ring_close() of a ring whose last pass has failed on some ranks, all of whose processes
+ * live, and ring_links_drop(). Collective over all ranks. most_meetings: of any of them.
+ * HCP_FAILED: MPI failed, or no memory; then the process can only end. */
+int ring_abandon(ring *r, int64_t most_meetings, struct hcp_err *err);
 int ring_plan_is_decode(const hcp_plan *plan);
 /* From the next pass on attention takes factor >= 1 times its time on this rank: after each
  * piece it spins, the CPU or one thread on the GPU's stream. Not decode. */

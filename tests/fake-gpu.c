@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fake-gpu.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,22 @@ static enum fake_gpu_fault fault;
 void fake_gpu_fault(enum fake_gpu_fault which)
 {
     fault = which;
+}
+
+static atomic_int calls_left = -1;
+
+void fake_gpu_lose_after(int calls)
+{
+    calls_left = calls;
+}
+
+/* Of a call about an event or a copy. */
+static int lost(void)
+{
+    int left = calls_left;
+    while (left > 0 && !atomic_compare_exchange_weak(&calls_left, &left, left - 1))
+        ;
+    return left == 0;
 }
 
 /* One lock and one condition for all that happens here. */
@@ -291,9 +308,9 @@ static void do_copy(void *arg)
 
 static int queue_copy(void *to, const void *from, int byte, int64_t bytes, void *stream)
 {
-    struct copy *c = malloc(sizeof *c);
+    struct copy *c = lost() ? NULL : malloc(sizeof *c);
     if (!c)
-        return HCP_RC_NO_MEMORY;
+        return HCP_RC_DEVICE;
     *c = (struct copy){to, from, bytes, byte};
     call(&stream_of(stream)->base, do_copy, c);
     return HCP_RC_OK;
@@ -403,6 +420,8 @@ static int queue_mark(struct event *e, int record, void *stream)
 
 static int event_record(void *event, void *stream)
 {
+    if (lost())
+        return HCP_RC_DEVICE;
     if (fault == FAKE_GPU_STUCK)
         call(&stream_of(stream)->base, do_nothing_for_ever, NULL);
     return queue_mark(event, 1, stream);
@@ -410,6 +429,8 @@ static int event_record(void *event, void *stream)
 
 static int event_wait(void *event, void *stream)
 {
+    if (lost())
+        return HCP_RC_DEVICE;
     if (fault == FAKE_GPU_NO_WAIT)
         return HCP_RC_OK;
     return queue_mark(event, 0, stream);
@@ -418,6 +439,8 @@ static int event_wait(void *event, void *stream)
 static int event_done(void *event, int *done)
 {
     struct event *e = event;
+    if (lost())
+        return HCP_RC_DEVICE;
     pthread_mutex_lock(&lock);
     host_waits_now();
     *done = e->completed == e->recorded;

@@ -39,5 +39,8 @@ void fake_gpu_release(void *p);
  * do on any stream; events are never reached. */
 enum fake_gpu_fault { FAKE_GPU_GOOD, FAKE_GPU_NO_WAIT, FAKE_GPU_STUCK };
 void fake_gpu_fault(enum fake_gpu_fault which);
+/* After so many calls about events and copies these fail, all of them, as after an error
+ * of a kernel on a GPU; work that is queued still ends. < 0: never (again). */
+void fake_gpu_lose_after(int calls);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The example plug-in with a fault that $HCP_FAULTY names, for the tests of the profiler
- * and the ring: "wrong" computes something else, "fail:Q" reports an error, "crash:Q" dies
- * and "stop:Q" is stopped at the first run with Q queries, "nth:N" reports an error at the N-th run of the
- * process, "lse:QxKV" makes L of Q queries on KV keys larger, "key:QxKV" changes, once in
- * a process, the last bit of the first key after such a run.
- * The first run of a process leaves its id in $HCP_FAULTY_MARK/pid-RANK.
+ * and the ring: "wrong" computes something else, "fail:Q" reports an error, "crash:Q"
+ * dies and "stop:Q" is stopped at the first run with Q queries, "nth:N" reports an error
+ * at the N-th run of the process, "lse:QxKV" makes L of Q queries on KV keys larger,
+ * "key:QxKV" changes, once in a process, the last bit of the first key after such a run,
+ * "memory:Q" finds no memory for calls of Q queries. The first run of a process leaves
+ * its id in $HCP_FAULTY_MARK/pid-RANK.
  */
 #define hcp_provider_get example_get
 #include "tests/plugin-example.c"
@@ -59,6 +60,15 @@ static int faulty_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stre
     return rc;
 }
 
+static int faulty_create(const hcp_device_ref *device, const hcp_attn_problem *p,
+                         hcp_attn_plan **out)
+{
+    const char *fault = getenv("HCP_FAULTY");
+    if (fault && strncmp(fault, "memory:", 7) == 0 && atoll(fault + 7) == p->q_len)
+        return HCP_RC_NO_MEMORY;
+    return plan_create(device, p, out);
+}
+
 const hcp_provider *hcp_provider_get(uint32_t abi)
 {
     static hcp_provider faulty;
@@ -68,5 +78,6 @@ const hcp_provider *hcp_provider_get(uint32_t abi)
     faulty = *example;
     faulty.name = "faulty";
     faulty.run = faulty_run;
+    faulty.plan_create = faulty_create;
     return &faulty;
 }

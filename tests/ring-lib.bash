@@ -32,7 +32,7 @@ cpu_device() { # what plans call this CPU
 # add_models DB DTYPE BATCH HEADS KV_HEADS HEAD_DIM [LIMITS [LENGTH]]: times of this CPU
 # as a formula has them (1 TFLOP/s would not matter: nobody compares them with a clock).
 add_models() {
-    local raw=$TMPDIR/raw.$$.db formula=a=2e-6,b=1e-4,c=5e-5,f=0.02
+    local raw=$TMPDIR/raw.$$.db formula=${FORMULA:-a=2e-6,b=1e-4,c=5e-5,f=0.02}
     hcp-profile run --db "$raw" --device "synthetic:name=$(cpu_device),$formula" --limits "${7:-none}" \
         --dtype "$2" --batch "$3" --heads "$4" --kv-heads "$5" --head-dim "$6" \
         --max-len "${8:-1K}" >/dev/null 2>&1

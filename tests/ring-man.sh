@@ -40,6 +40,7 @@ if command -v mpirun >/dev/null; then
         }
         rehearse
         rehearse --json >>json
+        hcp-ring --local 2 --db h.db --plan plan.json --rebalance --repeat 3 --fail 1@1 --json >>json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json
         hcp-ring --local 2 --repeat 1 --warm-up 0 --plan joint.json --json >>json
         hcp-ring "$@" --hidden 64 --ffn 128

@@ -15,6 +15,9 @@
  *        or
  *        unordered: nothing waits for events, which must be found
  *        stuck: the last rank's device never gets on; all must end
+ *        lost: ranks' devices or kernels fail in the middle of a pass; the others must
+ *        come out of it, and make a ring without them
+ *        lost-staged: likewise over MPI (the first case, if any)
  */
 #include "config.h"
 #include <stdio.h>
@@ -121,6 +124,7 @@ void queued_open(struct queued_test *t, const struct queued_plan *p, ring **r)
                                  .provider = fake_gpu_provider(),
                                  .links = t->links,
                                  .watch = t->watch,
+                                 .alarm = t->alarm,
                                  .sub_blocks = p->plan.sub_blocks,
                                  .barrier = p->plan.barrier,
                                  .buffers = p->plan.buffers,
@@ -431,6 +435,8 @@ static void run_case(struct queued_test *t, const char *what, int n)
         unordered(t);
     else if (strcmp(what, "stuck") == 0)
         stuck(t);
+    else if (strncmp(what, "lost", 4) == 0)
+        queued_lost(t, n);
     else
         t->failed = 1;
 }
@@ -455,7 +461,7 @@ int main(int argc, char **argv)
     const double timeout_s = 200; /* nothing here is to be a matter of time */
     if (hcp_transport_prepare(&err) ||
         ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
-        ring_links_new(strcmp(first, "staged") ? "nccl" : "mpi", 0, &t.comm, t.runtime,
+        ring_links_new(strstr(first, "staged") ? "mpi" : "nccl", 0, &t.comm, t.runtime,
                        &t.device, 1.5 * timeout_s + 2, &t.links, &err)) {
         fprintf(stderr, "ring-queued-test: %s\n", err.text);
         return 1;

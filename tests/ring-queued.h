@@ -13,6 +13,7 @@ struct queued_test {
     struct ring_comm comm;
     ring_watch *watch;
     ring_links *links;
+    ring_alarm *alarm; /* of queued_lost() */
     const hcp_runtime *runtime;
     hcp_device_ref device;
     uint64_t seed; /* the same numbers on all ranks */
@@ -40,6 +41,8 @@ _Noreturn void queued_give_up(struct queued_test *t, const struct hcp_err *err);
 void queued_plan_make(struct queued_test *t, struct queued_plan *p, int64_t length);
 void queued_open(struct queued_test *t, const struct queued_plan *p, ring **r);
 void queued_poison(struct queued_test *t, ring *r);
+/* Passes of a ring, each of which is compared. Ranks come to them at different times. */
+void queued_run(struct queued_test *t, const struct queued_plan *p, int n_passes);
 
 /* Passes of a ring, each of which is compared. Ranks come to them at different times. */
 void queued_run(struct queued_test *t, const struct queued_plan *p, int n_passes);
@@ -51,5 +54,8 @@ void queued_chunks(struct queued_test *t, int n);
  * NCCL or not; n transitions between random plans. */
 void queued_decode(struct queued_test *t, int n, int by_nccl);
 void queued_moves(struct queued_test *t, int n);
+
+/* ring-queued-lost.c: n times a rank fails in a pass, and a ring without it follows. */
+void queued_lost(struct queued_test *t, int n);
 
 #endif

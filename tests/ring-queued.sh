@@ -38,6 +38,13 @@ FAKE_GPU_QUEUES=3 run 4 rings 8 4 levels 13 4
 CUDA_DEVICE_MAX_CONNECTIONS=1 run 2 rings 9 3
 run 3 staged 24 "$(scaled 6)"
 run 3 unordered 1
+# Ranks that fail; over MPI, too.
+run 2 lost 51 "$(scaled 12)"
+run 3 lost 52 "$(scaled 12)"
+run 4 lost 53 "$(scaled 12)"
+FAKE_GPU_QUEUES=3 run 3 lost 54 "$(scaled 9)"
+run 3 lost-staged 55 "$(scaled 12)"
+run 4 lost-staged 56 "$(scaled 12)"
 
 start 2 stuck 1
 grep -q '^ok 1 - right before' "$out" && grep -q 'rank [01]: .*giving up (--timeout)' "$out" &&

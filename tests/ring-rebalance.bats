@@ -125,7 +125,7 @@ rebalanced() {
         [[ "$stderr" == *"$text"* ]]
     }
     refuse 'give --db FILE' --plan plan.json --rebalance
-    refuse '--slow and --move-ms are of --rebalance' --plan plan.json --slow 0:1:2
+    refuse '--slow, --fail and --move-ms are of --rebalance' --plan plan.json --slow 0:1:2
     refuse 'expected RANK:PASS:FACTOR' --plan plan.json --db m.db --rebalance --slow 0:1
     refuse 'a factor in 1..1000' --plan plan.json --db m.db --rebalance --slow 0:1:0.5
     refuse 'there is no rank 2' --plan plan.json --db m.db --rebalance --slow 2:1:2

@@ -82,14 +82,15 @@ if HAVE_MPI
 if HAVE_NCCL
 check_PROGRAMS += tests/ring-queued-test
 tests_ring_queued_test_SOURCES = tests/ring-queued-test.c tests/ring-queued.h \
-	tests/ring-queued-kv.c tests/ring-queued-chunks.c tests/fake-gpu.c \
-	tests/fake-gpu-memory.c \
+	tests/ring-queued-kv.c tests/ring-queued-chunks.c tests/ring-queued-lost.c \
+	tests/fake-gpu.c tests/fake-gpu-memory.c \
 	tests/fake-gpu.h tests/fake-kernels.c executor/ring.c executor/ring-pass.c \
-	executor/ring-levels.c executor/ring-memory.c executor/ring-links.c \
-	executor/ring-linear.c executor/ring-chunks.c executor/ring-internal.h \
-	executor/ring.h executor/decode.c executor/decode.h executor/move.c executor/move.h executor/verify.c \
+	executor/ring-levels.c executor/ring-failure.c executor/ring-memory.c \
+	executor/ring-links.c executor/ring-linear.c executor/ring-chunks.c \
+	executor/ring-internal.h executor/ring.h executor/decode.c executor/decode.h \
+	executor/move.c executor/move.h executor/verify.c \
 	executor/verify-compare.c executor/verify-internal.h executor/verify.h \
-	executor/watch.c executor/comm.h profiler/measure.c profiler/measure.h \
+	executor/watch.c executor/alarm.c executor/comm.h profiler/measure.c profiler/measure.h \
 	profiler/stats.c profiler/stats.h
 tests_ring_queued_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 tests_ring_queued_test_LDADD = executor/libhcpschedule.la profiler/libhcptransport.la \
@@ -118,8 +119,10 @@ dist_check_SCRIPTS += tests/beside-queued.sh
 TESTS += tests/beside-queued.sh
 
 # hcp-ring itself on CPU ranks.
-ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats tests/ring-documents.bats tests/ring-chunks.bats \
-	tests/ring-rebalance.bats \
+ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats \
+	tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats \
+	tests/ring-documents.bats tests/ring-chunks.bats \
+	tests/ring-rebalance.bats tests/ring-fail.bats \
 	tests/ring-leak.sh
 EXTRA_DIST += tests/ring-lib.bash
 dist_check_SCRIPTS += $(ring_scripts)
