@@ -16,29 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "tests/count-allocations.h"
 #include "tests/decode-reference.h"
-
-static long allocations;
-
-/* glibc's allocator under its other name, so that every call is counted. */
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t n, size_t size);
-extern void *__libc_realloc(void *p, size_t size);
-void *malloc(size_t size)
-{
-    allocations++;
-    return __libc_malloc(size);
-}
-void *calloc(size_t n, size_t size)
-{
-    allocations++;
-    return __libc_calloc(n, size);
-}
-void *realloc(void *p, size_t size)
-{
-    allocations++;
-    return __libc_realloc(p, size);
-}
 
 static const struct fixture kinds[] = {
     {.device = "fast",

@@ -236,3 +236,70 @@ hcp_status fixture_split(const hcp_ring *ring, const hcp_question *question,
     return hcp_plan_split(ring, question, p->workspace, p->workspace_bytes, text,
                           text_size, &p->plan);
 }
+
+int fixture_times(int n)
+{
+    int scaled = (int)(n * fixture_scale());
+
+    return scaled > 0 ? scaled : 1;
+}
+
+void fixture_random_kind(struct fixture *f, int i, int64_t tile, uint64_t *seed)
+{
+    static const char *const names[] = {"d0", "d1", "d2", "d3"};
+    double speed = fixture_real(seed, 0.05, 1);
+
+    *f = (struct fixture){.device = names[i], .tile = tile, .error = 0.02};
+    f->a = 2e-8 / speed;
+    f->b = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) / speed : 0;
+    f->c = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) : 0;
+    f->f = fixture_range(seed, 0, 2) ? fixture_real(seed, 0.001, 0.3) : 1e-6;
+    if (fixture_range(seed, 0, 3) == 0)
+        for (int k = 0; k < 4; k++)
+            f->finish[k] = fixture_real(seed, 0, k % 2 ? 1e-5 : 0.1);
+    f->lut = (int)fixture_range(seed, 0, 1);
+    f->poly = !f->lut || fixture_range(seed, 0, 3) == 0;
+    f->bumps = f->lut && fixture_range(seed, 0, 1) ? fixture_random(seed) | 1 : 0;
+}
+
+void fixture_kinds(struct fixture *kinds, int n, uint64_t *seed)
+{
+    static const char *const names[] = {"d0", "d1", "d2", "d3"};
+
+    for (int i = 0; i < n; i++) {
+        double speed = fixture_range(seed, 0, 2) ? fixture_real(seed, 0.1, 1) : 1;
+
+        kinds[i] = (struct fixture){.device = names[i],
+                                    .a = 2e-8 / speed,
+                                    .b = fixture_real(seed, 0, 1e-5),
+                                    .c = fixture_real(seed, 0, 2e-6),
+                                    .f = fixture_real(seed, 0, 0.01),
+                                    .tile = 128,
+                                    .lut = 1,
+                                    .error = 0.02};
+        if (fixture_range(seed, 0, 1))
+            kinds[i].bumps = fixture_random(seed) | 1;
+        if (fixture_range(seed, 0, 2) == 0)
+            for (int k = 0; k < 4; k++)
+                kinds[i].finish[k] = fixture_real(seed, 0, k % 2 ? 1e-6 : 0.01);
+    }
+}
+
+void fixture_random_question(hcp_question *q, int64_t most, int64_t tile, uint64_t *seed)
+{
+    hcp_question_init(q);
+    q->seq_len = fixture_range(seed, 1, most * tile);
+    if (fixture_range(seed, 0, 2) == 0)
+        q->seq_len = fixture_range(seed, 1, most) * tile;
+    q->causal = (int32_t)fixture_range(seed, 0, 3) > 0;
+    q->layout =
+        (hcp_layout)fixture_range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
+    q->stripes = (int32_t)fixture_range(seed, 1, 9);
+    q->buffers = (int32_t)fixture_range(seed, 0, 3);
+    q->barrier = fixture_range(seed, 0, 4) == 0;
+    if (fixture_range(seed, 0, 1)) {
+        q->link_alpha_us = fixture_real(seed, 0, 300);
+        q->link_gbps = fixture_real(seed, 0.5, 50);
+    }
+    q->extrapolate = 1;
+}

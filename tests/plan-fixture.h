@@ -41,6 +41,18 @@ int fixture_next_order(int32_t *v, size_t n);
 /* $HCP_TEST_SCALE as a number, 1 if unset. */
 double fixture_scale(void);
 
+/* So many problems of n at that scale; 1 at least. */
+int fixture_times(int n);
+
+/* A kind of random speed with a table or a regression, or both: the i-th, of device "d0",
+ * "d1" ... "d3". */
+void fixture_random_kind(struct fixture *kind, int i, int64_t tile, uint64_t *seed);
+/* n kinds of random speed with tables, some with kinks; the same names. */
+void fixture_kinds(struct fixture *kinds, int n, uint64_t *seed);
+/* A question about up to so many tiles, a layout chosen, with and without a link. */
+void fixture_random_question(hcp_question *question, int64_t most, int64_t tile,
+                             uint64_t *seed);
+
 /* A plan with its arrays and workspace for up to n ranks; free with fixture_plan_free. */
 struct fixture_plan {
     hcp_plan plan;

@@ -59,6 +59,17 @@ static int fits_memory(const hcp_ring *ring, const hcp_question *q, const int64_
     return 1;
 }
 
+int reference_fits(const hcp_ring *ring, const hcp_question *q, const int64_t *tokens)
+{
+    for (size_t r = 0; r < ring->n; r++) {
+        int64_t cap = ring->ranks[r].spec.max_tokens;
+
+        if (cap > 0 && tokens[r] > cap)
+            return 0;
+    }
+    return fits_memory(ring, q, tokens);
+}
+
 struct best {
     const hcp_ring *ring;
     const hcp_question *q;
@@ -70,14 +81,8 @@ static void consider(struct best *b)
 {
     double ms;
 
-    if (!fits_memory(b->ring, b->q, b->tokens))
+    if (!reference_fits(b->ring, b->q, b->tokens))
         return;
-    for (size_t r = 0; r < b->ring->n; r++) {
-        int64_t cap = b->ring->ranks[r].spec.max_tokens;
-
-        if (cap > 0 && b->tokens[r] > cap)
-            return;
-    }
     ms = reference_makespan(b->ring, HCP_MODEL_BEST, b->q, b->tokens);
     if (b->ms < 0 || ms < b->ms) {
         b->ms = ms;

@@ -49,6 +49,10 @@ int64_t reference_tile(const hcp_ring *ring, const hcp_question *question);
 void reference_memory(const hcp_ring *ring, const hcp_question *question,
                       const int64_t *tokens, int64_t *bytes);
 
+/* Whether a split keeps every cap of the ring, in tokens and in bytes. */
+int reference_fits(const hcp_ring *ring, const hcp_question *question,
+                   const int64_t *tokens);
+
 /* The best of all splits into whole tiles and one rest under the ring's caps, ranks
  * without tokens included; -1 if there is none. Up to three ranks. */
 double reference_best(const hcp_ring *ring, const hcp_question *question,

@@ -14,14 +14,17 @@ tests_libplantest_la_SOURCES = tests/plan-fixture.h tests/plan-fixture.c \
 
 if HAVE_CMOCKA
 PLAN_TESTS = tests/test-plan-solver tests/test-plan-random tests/test-plan-forms \
-	tests/test-plan-json tests/test-plan-api tests/test-plan-given \
-	tests/test-plan-schedule tests/test-plan-order tests/test-plan-layer \
-	tests/test-plan-scale tests/test-plan-late tests/test-plan-joint \
-	tests/test-plan-memory tests/test-plan-rings tests/test-plan-decode \
-	tests/test-plan-moves tests/test-plan-documents tests/test-plan-rebalance \
-	tests/test-plan-rebalance-moves tests/test-plan-rebalance-state \
-	tests/test-plan-factor tests/test-plan-specs \
-	tests/test-plan-disagg tests/test-plan-chunks tests/test-specs-table
+	tests/test-plan-json tests/test-plan-api tests/test-plan-allocations \
+	tests/test-plan-given tests/test-plan-schedule tests/test-plan-order \
+	tests/test-plan-order-links tests/test-plan-layer tests/test-plan-scale \
+	tests/test-plan-late tests/test-plan-late-ranks tests/test-plan-joint \
+	tests/test-plan-joint-plans tests/test-plan-memory tests/test-plan-memory-room \
+	tests/test-plan-rings tests/test-plan-decode tests/test-plan-decode-asked \
+	tests/test-plan-moves tests/test-plan-documents tests/test-plan-documents-asked \
+	tests/test-plan-rebalance tests/test-plan-rebalance-moves \
+	tests/test-plan-rebalance-state tests/test-plan-factor tests/test-plan-specs \
+	tests/test-plan-specs-kin tests/test-plan-disagg tests/test-plan-disagg-asked \
+	tests/test-plan-chunks tests/test-plan-chunks-asked tests/test-specs-table
 check_PROGRAMS += $(PLAN_TESTS)
 TESTS += $(PLAN_TESTS)
 tests_test_plan_solver_SOURCES = tests/test-plan-solver.c
@@ -30,39 +33,59 @@ tests_test_plan_solver_LDADD = $(PLAN_LIBS)
 tests_test_plan_layer_SOURCES = tests/test-plan-layer.c
 tests_test_plan_layer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_layer_LDADD = $(PLAN_LIBS)
-tests_test_plan_memory_SOURCES = tests/test-plan-memory.c
+tests_test_plan_memory_SOURCES = tests/test-plan-memory.c tests/memory-fixture.h
 tests_test_plan_memory_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_memory_LDADD = $(PLAN_LIBS)
+tests_test_plan_memory_room_SOURCES = tests/test-plan-memory-room.c tests/memory-fixture.h
+tests_test_plan_memory_room_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_memory_room_LDADD = $(PLAN_LIBS)
 tests_test_plan_random_SOURCES = tests/test-plan-random.c
 tests_test_plan_random_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_random_LDADD = $(PLAN_LIBS)
 tests_test_plan_forms_SOURCES = tests/test-plan-forms.c
 tests_test_plan_forms_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_forms_LDADD = $(PLAN_LIBS)
-tests_test_plan_order_SOURCES = tests/test-plan-order.c
+tests_test_plan_order_SOURCES = tests/test-plan-order.c tests/order-fixture.h
 tests_test_plan_order_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_order_LDADD = $(PLAN_LIBS)
+tests_test_plan_order_links_SOURCES = tests/test-plan-order-links.c tests/order-fixture.h
+tests_test_plan_order_links_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_order_links_LDADD = $(PLAN_LIBS)
 tests_test_plan_scale_SOURCES = tests/test-plan-scale.c
 tests_test_plan_scale_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_scale_LDADD = $(PLAN_LIBS)
-tests_test_plan_joint_SOURCES = tests/test-plan-joint.c
+tests_test_plan_joint_SOURCES = tests/test-plan-joint.c tests/joint-fixture.h
 tests_test_plan_joint_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_joint_LDADD = $(PLAN_LIBS)
-tests_test_plan_late_SOURCES = tests/test-plan-late.c
+tests_test_plan_joint_plans_SOURCES = tests/test-plan-joint-plans.c tests/joint-fixture.h
+tests_test_plan_joint_plans_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_joint_plans_LDADD = $(PLAN_LIBS)
+tests_test_plan_late_SOURCES = tests/test-plan-late.c tests/late-fixture.h
 tests_test_plan_late_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_late_LDADD = $(PLAN_LIBS)
+tests_test_plan_late_ranks_SOURCES = tests/test-plan-late-ranks.c tests/late-fixture.h
+tests_test_plan_late_ranks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_late_ranks_LDADD = $(PLAN_LIBS)
 tests_test_plan_rings_SOURCES = tests/test-plan-rings.c
 tests_test_plan_rings_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_rings_LDADD = $(PLAN_LIBS)
-tests_test_plan_decode_SOURCES = tests/test-plan-decode.c
+tests_test_plan_decode_SOURCES = tests/test-plan-decode.c tests/decode-fixture.h
 tests_test_plan_decode_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_decode_LDADD = $(PLAN_LIBS)
+tests_test_plan_decode_asked_SOURCES = tests/test-plan-decode-asked.c \
+	tests/decode-fixture.h
+tests_test_plan_decode_asked_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_decode_asked_LDADD = $(PLAN_LIBS)
 tests_test_plan_moves_SOURCES = tests/test-plan-moves.c
 tests_test_plan_moves_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_moves_LDADD = $(PLAN_LIBS)
-tests_test_plan_documents_SOURCES = tests/test-plan-documents.c
+tests_test_plan_documents_SOURCES = tests/test-plan-documents.c tests/documents-fixture.h
 tests_test_plan_documents_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_documents_LDADD = $(PLAN_LIBS)
+tests_test_plan_documents_asked_SOURCES = tests/test-plan-documents-asked.c \
+	tests/documents-fixture.h
+tests_test_plan_documents_asked_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_documents_asked_LDADD = $(PLAN_LIBS)
 REBALANCE_FIXTURE = tests/rebalance-fixture.h tests/rebalance-run.h
 tests_test_plan_rebalance_SOURCES = tests/test-plan-rebalance.c $(REBALANCE_FIXTURE)
 tests_test_plan_rebalance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
@@ -78,15 +101,27 @@ tests_test_plan_rebalance_state_LDADD = $(PLAN_LIBS)
 tests_test_plan_factor_SOURCES = tests/test-plan-factor.c
 tests_test_plan_factor_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_factor_LDADD = $(PLAN_LIBS)
-tests_test_plan_specs_SOURCES = tests/test-plan-specs.c
+tests_test_plan_specs_SOURCES = tests/test-plan-specs.c tests/specs-fixture.h
 tests_test_plan_specs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_specs_LDADD = $(PLAN_LIBS)
-tests_test_plan_disagg_SOURCES = tests/test-plan-disagg.c
-tests_test_plan_disagg_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
+tests_test_plan_specs_kin_SOURCES = tests/test-plan-specs-kin.c tests/specs-fixture.h
+tests_test_plan_specs_kin_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_specs_kin_LDADD = $(PLAN_LIBS)
+tests_test_plan_disagg_SOURCES = tests/test-plan-disagg.c \
+	tests/disagg-fixture.h tests/count-allocations.h
+tests_test_plan_disagg_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_disagg_LDADD = $(PLAN_LIBS)
-tests_test_plan_chunks_SOURCES = tests/test-plan-chunks.c
+tests_test_plan_disagg_asked_SOURCES = tests/test-plan-disagg-asked.c \
+	tests/disagg-fixture.h tests/count-allocations.h
+tests_test_plan_disagg_asked_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_disagg_asked_LDADD = $(PLAN_LIBS)
+tests_test_plan_chunks_SOURCES = tests/test-plan-chunks.c tests/chunks-fixture.h
 tests_test_plan_chunks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_chunks_LDADD = $(PLAN_LIBS)
+tests_test_plan_chunks_asked_SOURCES = tests/test-plan-chunks-asked.c \
+	tests/chunks-fixture.h
+tests_test_plan_chunks_asked_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_chunks_asked_LDADD = $(PLAN_LIBS)
 tests_test_specs_table_SOURCES = tests/test-specs-table.c
 tests_test_specs_table_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_specs_table_LDADD = $(PLAN_LIBS)
@@ -100,8 +135,12 @@ tests_test_plan_given_SOURCES = tests/test-plan-given.c tests/plan-kinds.h
 tests_test_plan_given_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_plan_given_LDADD = $(PLAN_LIBS)
 tests_test_plan_api_SOURCES = tests/test-plan-api.c tests/plan-kinds.h
-tests_test_plan_api_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) -Wno-missing-prototypes
-tests_test_plan_api_LDADD = $(PLAN_LIBS) -lpthread
+tests_test_plan_api_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_api_LDADD = $(PLAN_LIBS)
+tests_test_plan_allocations_SOURCES = tests/test-plan-allocations.c tests/plan-kinds.h \
+	tests/count-allocations.h
+tests_test_plan_allocations_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_plan_allocations_LDADD = $(PLAN_LIBS) -lpthread
 endif
 
 dist_check_SCRIPTS += tests/plan-fingerprint.sh tests/plan-exports.sh tests/plan-man.sh \
@@ -115,8 +154,7 @@ EXTRA_DIST += tests/plan-fingerprint.c tests/plan-installed.sh
 BENCHES += tests/bench-plan
 EXTRA_PROGRAMS = tests/bench-plan
 CLEANFILES += tests/bench-plan
-tests_bench_plan_SOURCES = tests/bench-plan.c
-tests_bench_plan_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
+tests_bench_plan_SOURCES = tests/bench-plan.c tests/count-allocations.h
 tests_bench_plan_LDADD = tests/libplantest.la planner/libhcpplancore.la fit/libhcpmodel.la \
 	kernels/libhcpgeometry.la db/libhcpdb.la \
 	$(SQLITE_LIBS) $(LIBM)

@@ -2,8 +2,8 @@
 # Transports and the executor. Under MPI unless said otherwise.
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/test-ring-schedule
-TESTS += tests/test-ring-schedule
+check_PROGRAMS += tests/test-ring-schedule tests/test-ring-schedule-plans
+TESTS += tests/test-ring-schedule tests/test-ring-schedule-plans
 tests_test_ring_schedule_SOURCES = tests/test-ring-schedule.c
 tests_test_ring_schedule_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_ring_schedule_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
@@ -12,6 +12,9 @@ TESTS += tests/test-ring-chunks
 tests_test_ring_chunks_SOURCES = tests/test-ring-chunks.c
 tests_test_ring_chunks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_test_ring_chunks_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
+tests_test_ring_schedule_plans_SOURCES = tests/test-ring-schedule-plans.c
+tests_test_ring_schedule_plans_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_test_ring_schedule_plans_LDADD = executor/libhcpschedule.la $(PLAN_LIBS)
 endif
 
 # verify.c alone: the test plays the ring.

@@ -3,105 +3,14 @@
  * Plans of the decode phase against all splits, schedules against the ranks' clocks and
  * against what their messages make of the partial results.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
-#include "tests/decode-reference.h"
+#include "tests/decode-fixture.h"
 
 static char text[512];
 
 static int near(double a, double b)
 {
     return fabs(a - b) <= 1e-12 * fabs(b);
-}
-
-static hcp_shape shape_of(int32_t batch, int32_t heads)
-{
-    hcp_shape shape;
-
-    hcp_shape_init(&shape);
-    strcpy(shape.phase, "decode");
-    shape.batch = batch;
-    shape.heads = heads;
-    shape.kv_heads = heads < 8 ? heads : 8;
-    return shape;
-}
-
-struct problem_case {
-    size_t n;
-    hcp_shape shape;
-    hcp_models *models;
-    hcp_ring *ring;
-    hcp_question q;
-    int64_t tile;
-    struct fixture_plan p;
-};
-
-static void random_kinds(uint64_t *seed, struct decode_kind *kinds, size_t n,
-                         int64_t tile)
-{
-    for (size_t r = 0; r < n; r++)
-        kinds[r] = (struct decode_kind){
-            fixture_real(seed, 0, 0.03),
-            fixture_real(seed, 1e-6, 2e-5) * (double)fixture_range(seed, 1, 40),
-            fixture_range(seed, 0, 2) ? 0 : 0.002,
-            0.02,
-            fixture_range(seed, 0, 1) ? fixture_random(seed) : 0,
-            tile};
-}
-
-/* Few ranks and tiles; caps in tokens and bytes that are sometimes in the way. */
-static void make_case(struct problem_case *c, uint64_t *seed)
-{
-    struct decode_kind kinds[5];
-    int64_t most[5], bytes[5], weights[5], unit, state;
-    static const int32_t heads[] = {1, 2, 32};
-
-    c->n = (size_t)fixture_range(seed, 1, 5);
-    c->tile = 64 * fixture_range(seed, 1, 3);
-    c->shape =
-        shape_of((int32_t)fixture_range(seed, 1, 16), heads[fixture_range(seed, 0, 2)]);
-    random_kinds(seed, kinds, c->n, fixture_range(seed, 0, 1) ? c->tile : 1);
-    hcp_question_init(&c->q);
-    c->q.extrapolate = 1;
-    c->q.tile = kinds[0].tile == 1 ? c->tile : 0;
-    c->q.seq_len = c->tile * fixture_range(seed, 0, c->n > 4 ? 9 : 14) +
-                   (fixture_range(seed, 0, 1) ? fixture_range(seed, 1, c->tile - 1) : 0);
-    c->q.seq_len += c->q.seq_len == 0;
-    c->q.layers = (int32_t)fixture_range(seed, 0, 3);
-    c->q.activation_bytes = fixture_range(seed, 0, 1000);
-    c->q.link_alpha_us = fixture_range(seed, 0, 3) ? fixture_real(seed, 0, 30) : 0;
-    c->q.link_gbps = fixture_range(seed, 0, 3) ? fixture_real(seed, 0.05, 100) : 0;
-    c->q.merge = (hcp_merge)(fixture_range(seed, 0, 1) ? 0 : fixture_range(seed, 1, 3));
-    state = (int64_t)c->shape.batch * c->shape.heads * 129 * 4;
-    unit = reference_decode_bytes(&c->shape, &c->q, 0, 1, 0, 1) - state;
-    for (size_t r = 0; r < c->n; r++) {
-        most[r] = fixture_range(seed, 0, 3) ? 0 : fixture_range(seed, 1, c->q.seq_len);
-        weights[r] = fixture_range(seed, 0, 1) ? 0 : fixture_range(seed, 0, 1000000);
-        bytes[r] = fixture_range(seed, 0, 2)
-                       ? 0
-                       : 1 + weights[r] +
-                             (int64_t)(fixture_real(seed, 0, 1.2) *
-                                       (double)(unit * c->q.seq_len)) +
-                             fixture_range(seed, 0, 4 * state);
-    }
-    c->models = decode_models(kinds, c->n, &c->shape);
-    c->ring = decode_ring(c->models, &c->shape, most, bytes, weights, c->n);
-    fixture_plan_init(&c->p, c->n);
-}
-
-static void free_case(struct problem_case *c)
-{
-    fixture_plan_free(&c->p);
-    hcp_ring_free(c->ring);
-    hcp_models_free(c->models);
 }
 
 /* What a plan says of itself: sums, caps, merge, memory, and the time again. */
@@ -401,158 +310,6 @@ static void messages(void **state)
     }
 }
 
-/* ---- files ---- */
-
-static void plan_files(void **state)
-{
-    uint64_t seed = 75;
-
-    (void)state;
-    for (int i = 0; i < 200; i++) {
-        struct problem_case c;
-        struct fixture_plan copy;
-        char json[8192], again[8192], bad[8192], *at;
-
-        make_case(&c, &seed);
-        if (fixture_split(c.ring, &c.q, &c.p, text, sizeof text)) {
-            free_case(&c);
-            continue;
-        }
-        assert_int_equal(hcp_plan_to_json(&c.p.plan, json, sizeof json, NULL), 0);
-        assert_non_null(strstr(json, "\"phase\":\"decode\""));
-        fixture_plan_init(&copy, c.n);
-        if (hcp_plan_from_json(json, strlen(json), text, sizeof text, &copy.plan))
-            fail_msg("%s: %s", text, json);
-        assert_int_equal(hcp_plan_fingerprint(&copy.plan), c.p.plan.fingerprint);
-        assert_int_equal(hcp_plan_to_json(&copy.plan, again, sizeof again, NULL), 0);
-        assert_string_equal(json, again);
-        /* Another schedule is another plan. */
-        copy.plan.merge_ms += 1;
-        assert_true(hcp_plan_fingerprint(&copy.plan) != c.p.plan.fingerprint);
-        strcpy(bad, json);
-        at = strstr(bad, "\"phase\":\"decode\"");
-        memcpy(at, "\"chase\"", 7);
-        assert_int_equal(
-            hcp_plan_from_json(bad, strlen(bad), text, sizeof text, &copy.plan),
-            HCP_STATUS_FORMAT);
-        strcpy(bad, json);
-        at = strstr(bad, "\"schedule\":\"");
-        memcpy(at + 12, "tree", 4);
-        assert_int_equal(
-            hcp_plan_from_json(bad, strlen(bad), text, sizeof text, &copy.plan),
-            HCP_STATUS_FORMAT);
-        fixture_plan_free(&copy);
-        free_case(&c);
-    }
-}
-
-/* ---- what is refused ---- */
-
-static void refused(const struct problem_case *c, const hcp_question *q, const char *why)
-{
-    struct fixture_plan p = c->p;
-
-    assert_int_equal(fixture_split(c->ring, q, &p, text, sizeof text),
-                     HCP_STATUS_INVALID);
-    if (!strstr(text, why))
-        fail_msg("'%s' is not in '%s'", why, text);
-}
-
-static void refusals(void **state)
-{
-    struct decode_kind kinds[2] = {{0.01, 1e-5, 0, 0.02, 0, 64},
-                                   {0.01, 1e-4, 0, 0.02, 0, 64}};
-    struct problem_case c = {.n = 2, .shape = shape_of(8, 32)};
-    int64_t caps[2] = {1 << 26, 1 << 26}, tokens[2] = {1, 1};
-    hcp_link link = {.from = 0, .to = 1};
-    hcp_step steps[4];
-    hcp_question q;
-    size_t n;
-
-    (void)state;
-    c.models = decode_models(kinds, 2, &c.shape);
-    c.ring = decode_ring(c.models, &c.shape, NULL, NULL, NULL, 2);
-    fixture_places_init(&c.p, 2);
-    hcp_question_init(&c.q);
-    c.q.seq_len = 32768;
-    q = c.q;
-    q.layout = HCP_LAYOUT_ZIGZAG;
-    refused(&c, &q, "contiguous");
-    q = c.q;
-    q.merge = (hcp_merge)4;
-    refused(&c, &q, "merge schedule");
-    q = c.q;
-    q.joint = 1;
-    refused(&c, &q, "queries apart");
-    q = c.q;
-    q.late_kv = 1;
-    refused(&c, &q, "late KV");
-    q = c.q;
-    q.order = HCP_ORDER_FREE;
-    refused(&c, &q, "order");
-    q = c.q;
-    q.links = &link;
-    q.n_links = 1;
-    refused(&c, &q, "links");
-    q = c.q;
-    q.node_ranks = 1;
-    refused(&c, &q, "nodes");
-    q = c.q;
-    q.barrier = 1;
-    refused(&c, &q, "barrier");
-    q = c.q;
-    q.sub_blocks = 2;
-    refused(&c, &q, "sub-blocks");
-    q = c.q;
-    q.strategy = HCP_STRATEGY_GIVEN;
-    refused(&c, &q, "hcp_plan_evaluate");
-
-    assert_int_equal(fixture_split(c.ring, &c.q, &c.p, text, sizeof text), HCP_STATUS_OK);
-    assert_int_equal(c.p.plan.source, HCP_FROM_INTERPOLATED);
-    assert_int_equal(hcp_plan_simulate(c.ring, &c.p.plan, 0, c.p.workspace,
-                                       c.p.workspace_bytes, text, sizeof text, steps, 4,
-                                       &n),
-                     HCP_STATUS_INVALID);
-    q = c.q;
-    q.seq_len = 1 << 22;
-    assert_int_equal(fixture_split(c.ring, &q, &c.p, text, sizeof text),
-                     HCP_STATUS_OUTSIDE);
-    assert_non_null(strstr(text, "--phase decode --batch 8"));
-    assert_non_null(strstr(text, "--extrapolate"));
-    q.strategy = HCP_STRATEGY_POLY;
-    assert_int_equal(fixture_split(c.ring, &q, &c.p, text, sizeof text),
-                     HCP_STATUS_NO_MODEL);
-    q = c.q;
-    assert_int_equal(
-        hcp_plan_split(c.ring, &q, c.p.workspace, 10, text, sizeof text, &c.p.plan),
-        HCP_STATUS_SPACE);
-    q.seq_len = 2;
-    q.layout = HCP_LAYOUT_CONTIGUOUS;
-    q.extrapolate = 1;
-    assert_int_equal(hcp_plan_evaluate(c.ring, &q, tokens, c.p.workspace,
-                                       c.p.workspace_bytes, text, sizeof text, &c.p.plan),
-                     HCP_STATUS_OK);
-
-    /* By how much memory falls short, and where so much more would do. */
-    hcp_ring_free(c.ring);
-    c.ring = decode_ring(c.models, &c.shape, NULL, caps, NULL, 2);
-    q = c.q;
-    assert_int_equal(fixture_split(c.ring, &q, &c.p, text, sizeof text),
-                     HCP_STATUS_INFEASIBLE);
-    assert_non_null(strstr(text, "bytes more on rank 0 would do"));
-    caps[0] += strtoll(strstr(text, "8); ") + 4, NULL, 10);
-    for (int less = 0; less < 2; less++) {
-        hcp_ring_free(c.ring);
-        caps[0] -= less;
-        c.ring = decode_ring(c.models, &c.shape, NULL, caps, NULL, 2);
-        assert_int_equal(fixture_split(c.ring, &q, &c.p, text, sizeof text),
-                         less ? HCP_STATUS_INFEASIBLE : HCP_STATUS_OK);
-    }
-    fixture_places_free(&c.p);
-    hcp_ring_free(c.ring);
-    hcp_models_free(c.models);
-}
-
 /* Many ranks: an answer, fast, that is no slower than any rule. */
 static void many(void **state)
 {
@@ -611,8 +368,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exhaustive),  cmocka_unit_test(given),
         cmocka_unit_test(closed_form), cmocka_unit_test(messages),
-        cmocka_unit_test(plan_files),  cmocka_unit_test(refusals),
-        cmocka_unit_test(many)};
+        cmocka_unit_test(many),
+    };
 
     return cmocka_run_group_tests_name("plan-decode", tests, NULL, NULL);
 }

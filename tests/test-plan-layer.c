@@ -22,24 +22,6 @@ struct layer_case {
     hcp_question question;
 };
 
-static void random_fixture(struct fixture *f, int i, uint64_t *seed, int64_t tile)
-{
-    static const char *const names[] = {"d0", "d1", "d2", "d3"};
-    double speed = fixture_real(seed, 0.05, 1);
-
-    *f = (struct fixture){.device = names[i], .tile = tile, .error = 0.02};
-    f->a = 2e-8 / speed;
-    f->b = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) / speed : 0;
-    f->c = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) : 0;
-    f->f = fixture_range(seed, 0, 2) ? fixture_real(seed, 0.001, 0.3) : 1e-6;
-    if (fixture_range(seed, 0, 3) == 0)
-        for (int k = 0; k < 4; k++)
-            f->finish[k] = fixture_real(seed, 0, k % 2 ? 1e-5 : 0.1);
-    f->lut = (int)fixture_range(seed, 0, 1);
-    f->poly = !f->lut || fixture_range(seed, 0, 3) == 0;
-    f->bumps = f->lut && fixture_range(seed, 0, 1) ? fixture_random(seed) | 1 : 0;
-}
-
 /* Linear work from none to several times attention's; equal on all ranks or not. */
 static void random_linear(hcp_rank *rank, uint64_t *seed)
 {
@@ -67,7 +49,7 @@ static void random_case(struct layer_case *c, size_t n, int64_t most, uint64_t *
     memset(c, 0, sizeof *c);
     c->n = n;
     for (int i = 0; i < 4; i++)
-        random_fixture(&c->fixtures[i], i, seed, tile);
+        fixture_random_kind(&c->fixtures[i], i, tile, seed);
     for (size_t r = 0; r < n; r++) {
         hcp_rank_init(&c->ranks[r]);
         strcpy(c->ranks[r].device, c->fixtures[fixture_range(seed, 0, 3)].device);
@@ -79,21 +61,7 @@ static void random_case(struct layer_case *c, size_t n, int64_t most, uint64_t *
     }
     c->ranks[fixture_range(seed, 0, (int64_t)n - 1)].linear_after_us =
         fixture_real(seed, 0.01, 5);
-    hcp_question_init(q);
-    q->seq_len = fixture_range(seed, 1, most * tile);
-    if (fixture_range(seed, 0, 2) == 0)
-        q->seq_len = fixture_range(seed, 1, most) * tile;
-    q->causal = (int32_t)fixture_range(seed, 0, 3) > 0;
-    q->layout =
-        (hcp_layout)fixture_range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
-    q->stripes = (int32_t)fixture_range(seed, 1, 9);
-    q->buffers = (int32_t)fixture_range(seed, 0, 3);
-    q->barrier = fixture_range(seed, 0, 4) == 0;
-    if (fixture_range(seed, 0, 1)) {
-        q->link_alpha_us = fixture_real(seed, 0, 300);
-        q->link_gbps = fixture_real(seed, 0.5, 50);
-    }
-    q->extrapolate = 1;
+    fixture_random_question(q, most, tile, seed);
     if (fixture_range(seed, 0, 3) == 0)
         for (size_t r = 0; r < n; r++)
             if (fixture_range(seed, 0, 1))

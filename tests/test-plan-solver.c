@@ -20,24 +20,6 @@ struct random_problem {
     size_t n;
 };
 
-static void random_fixture(struct fixture *f, int i, uint64_t *seed, int64_t tile)
-{
-    static const char *const names[] = {"d0", "d1", "d2"};
-    double speed = fixture_real(seed, 0.05, 1);
-
-    *f = (struct fixture){.device = names[i], .tile = tile, .error = 0.02};
-    f->a = 2e-8 / speed;
-    f->b = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) / speed : 0;
-    f->c = fixture_range(seed, 0, 1) ? fixture_real(seed, 0, 4e-5) : 0;
-    f->f = fixture_range(seed, 0, 2) ? fixture_real(seed, 0.001, 0.3) : 1e-6;
-    if (fixture_range(seed, 0, 3) == 0)
-        for (int k = 0; k < 4; k++)
-            f->finish[k] = fixture_real(seed, 0, k % 2 ? 1e-5 : 0.1);
-    f->lut = (int)fixture_range(seed, 0, 1);
-    f->poly = !f->lut || fixture_range(seed, 0, 3) == 0;
-    f->bumps = f->lut && fixture_range(seed, 0, 1) ? fixture_random(seed) | 1 : 0;
-}
-
 static void random_problem(struct random_problem *p, uint64_t *seed)
 {
     static const int64_t tiles[] = {1, 16, 64, 128, 100};
@@ -48,23 +30,9 @@ static void random_problem(struct random_problem *p, uint64_t *seed)
     p->n = (size_t)fixture_range(seed, 2, 3);
     tile = tiles[fixture_range(seed, 0, 4)];
     most = p->n == 2 ? 64 : 27;
-    hcp_question_init(q);
     for (size_t i = 0; i < p->n; i++)
-        random_fixture(&p->fixtures[i], (int)i, seed, tile);
-    q->seq_len = fixture_range(seed, 1, most * tile);
-    if (fixture_range(seed, 0, 2) == 0)
-        q->seq_len = fixture_range(seed, 1, most) * tile;
-    q->causal = (int32_t)fixture_range(seed, 0, 3) > 0;
-    q->layout =
-        (hcp_layout)fixture_range(seed, HCP_LAYOUT_CONTIGUOUS, HCP_LAYOUT_STRIPED);
-    q->stripes = (int32_t)fixture_range(seed, 1, 9);
-    q->buffers = (int32_t)fixture_range(seed, 0, 3);
-    q->barrier = fixture_range(seed, 0, 4) == 0;
-    if (fixture_range(seed, 0, 1)) {
-        q->link_alpha_us = fixture_real(seed, 0, 300);
-        q->link_gbps = fixture_real(seed, 0.5, 50);
-    }
-    q->extrapolate = 1;
+        fixture_random_kind(&p->fixtures[i], (int)i, tile, seed);
+    fixture_random_question(q, most, tile, seed);
     if (fixture_range(seed, 0, 3) == 0)
         for (size_t i = 0; i < p->n; i++)
             if (fixture_range(seed, 0, 1))
