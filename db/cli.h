@@ -14,7 +14,8 @@
 #include "db/parse.h" /* numbers, lengths, limits */
 
 /* One rank "DEVICE[@LIMIT]" or "N*DEVICE[@LIMIT]", comma separated list. *ranks
- * malloc'ed array of keys with device and limit set. A device "spec:NAME" is a data sheet of hcp-plan(1). */
+ * malloc'ed array of keys with device and limit set. A device "spec:NAME" is a data sheet
+ * of hcp-plan(1). */
 int hcp_parse_ranks(const char *text, struct hcp_key **ranks, size_t *n,
                     struct hcp_err *err);
 

@@ -358,8 +358,8 @@ int hcp_db_link_of(hcp_db *db, const struct hcp_link_by *by, const char *device_
                    struct hcp_link_fit *out, struct hcp_err *err);
 
 /* The same for blocks of about `bytes`: the line through the sizes from a sixteenth to
- * twice as many, for where the curve bends and steps one line through all is off by a third
- * (nccl, an end of 12 SMs). Through all sizes where those are fewer than three. */
+ * twice as many, for where the curve bends and steps one line through all is off by a
+ * third (nccl, an end of 12 SMs). Through all sizes where those are fewer than three. */
 int hcp_db_link_near(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
                      const char *limit_a, const char *device_b, const char *limit_b,
                      double bytes, struct hcp_link_fit *out, struct hcp_err *err);

@@ -161,7 +161,8 @@ static int read_moves(const char *file, const json_t *o, const hcp_plan *from,
     if (rc == HCP_OK && m->n_moves > 0 &&
         (m->decision == HCP_MOVE_STAY || m->tokens != tokens ||
          (double)m->bytes != bytes_of(to, tokens)))
-        rc = bad(file, "its moves are not what it decides to move, or so many bytes", err);
+        rc = bad(file, "its moves are not what it decides to move, or so many bytes",
+                 err);
     return rc;
 }
 

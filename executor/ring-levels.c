@@ -80,7 +80,8 @@ static int run_round(ring *r, int32_t j, struct hcp_err *err)
                                  j > 0 ? r->rounds[j] : r->start, err);
     for (int32_t s = 0; rc == HCP_OK && s < w; s++)
         rc = run_step(r, j * w + s, err);
-    /* Waiting is told from computing; the last step runs while the next round is queued. */
+    /* Waiting is told from computing; the last step runs while the next round is
+     * queued. */
     if (rc == HCP_OK && hcp_transport_queues(r->transport))
         rc = ring_follow(r, j * w, (j + 1) * w - 1, err);
     if (rc == HCP_OK)

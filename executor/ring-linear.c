@@ -2,8 +2,8 @@
  *
  * The rest of a layer around a pass: the product that makes queries, keys and values of a
  * rank's tokens before it, and the output projection and the MLP's products after it, by
- * the library and the call that 'hcp-profile run --linear' measures. They take the time of
- * a layer, not its data: their inputs are random, and the pass has its own.
+ * the library and the call that 'hcp-profile run --linear' measures. They take the time
+ * of a layer, not its data: their inputs are random, and the pass has its own.
  */
 #include "config.h"
 #include <stdio.h>
@@ -43,7 +43,8 @@ static int allocate(ring *r, char **out, int64_t elements, uint64_t seed,
     int rc = runtime->alloc(&p, bytes);
 
     snprintf(doing, sizeof doing,
-             "cannot allocate %.3f GB for the linear layers (fewer tokens a rank need less)",
+             "cannot allocate %.3f GB for the linear layers (fewer tokens a rank need "
+             "less)",
              1e-9 * (double)bytes);
     if (rc)
         return ring_device_fail(r, rc, doing, err);
@@ -58,8 +59,8 @@ static int check(ring *r, struct ring_linear *l, int i, struct hcp_err *err)
     hcp_gemm_shape shape = {l->rows, l->product[i].n_in, l->product[i].n_out};
     char why[600];
 
-    if (hcp_gemm_check(l->gemm, r->config.runtime, r->stream, &shape, r->shape.dtype, l->x,
-                       l->w[i], l->y, why, sizeof why) == HCP_RC_OK)
+    if (hcp_gemm_check(l->gemm, r->config.runtime, r->stream, &shape, r->shape.dtype,
+                       l->x, l->w[i], l->y, why, sizeof why) == HCP_RC_OK)
         return HCP_OK;
     return hcp_fail(err, HCP_FAILED, "%s: %lld tokens, %s of the layer: %s",
                     l->gemm->library, (long long)l->rows, l->product[i].name, why);

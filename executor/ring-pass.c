@@ -272,7 +272,8 @@ int ring_record_start(ring *r, struct hcp_err *err)
     return rc ? ring_device_fail(r, rc, "cannot record an event", err) : HCP_OK;
 }
 
-/* What a rank's own keys and values come from, if that is run: what transfers come after. */
+/* What a rank's own keys and values come from, if that is run: what transfers come
+ * after. */
 static int make_own(ring *r, void **ready, struct hcp_err *err)
 {
     *ready = r->linear ? ring_linear_ready(r) : r->start;

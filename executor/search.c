@@ -363,9 +363,9 @@ static int same_place_of_kv(const hcp_plan *a, const hcp_plan *b)
 static int same_question(const hcp_plan *a, const hcp_plan *b)
 {
     return same_order_of_kv(a, b) && same_place_of_kv(a, b) && a->seq_len == b->seq_len &&
-           a->causal == b->causal && a->merge == b->merge && a->layout == b->layout && a->stripes == b->stripes &&
-           a->buffers == b->buffers && a->sub_blocks == b->sub_blocks &&
-           a->barrier == b->barrier &&
+           a->causal == b->causal && a->merge == b->merge && a->layout == b->layout &&
+           a->stripes == b->stripes && a->buffers == b->buffers &&
+           a->sub_blocks == b->sub_blocks && a->barrier == b->barrier &&
            (a->sub_blocks == 1 || a->tile == b->tile) && /* where blocks are cut */
            strcmp(a->provider, b->provider) == 0;
 }

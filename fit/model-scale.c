@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model whose times are those of another times a factor: of a device that has been seen
- * to run slower, or faster, than when it was measured. Sources and relative error bars are
- * the other's.
+ * to run slower, or faster, than when it was measured. Sources and relative error bars
+ * are the other's.
  */
 #include <stdlib.h>
 #include "fit/model-internal.h"

@@ -45,8 +45,8 @@ hcp_model_source hcp_model_block_source(const hcp_model *model, int causal, int6
 double hcp_model_finish_ms(const hcp_model *model, int merge, int64_t q_len);
 
 /* n calls of q_len rows against kv_len[n] keys, all visible, into ms[n]: bit for bit what
- * hcp_model_block_ms() gives, and with finish the pass that merges the result added, where
- * there is one. */
+ * hcp_model_block_ms() gives, and with finish the pass that merges the result added,
+ * where there is one. */
 void hcp_model_calls_ms(const hcp_model *model, int64_t q_len, int32_t n,
                         const int64_t *kv_len, int finish, double *ms);
 
@@ -70,9 +70,9 @@ double hcp_model_batch_error(const hcp_model *low, const hcp_model *middle,
                              const hcp_model *high, int causal, int64_t q_len,
                              int64_t kv_len);
 
-/* A model whose times are factor > 0 times those of base, which outlives it: with the same
- * sources and relative error bars. hcp_model_rescale() changes the factor of such a one
- * (not while others read it). */
+/* A model whose times are factor > 0 times those of base, which outlives it: with the
+ * same sources and relative error bars. hcp_model_rescale() changes the factor of such a
+ * one (not while others read it). */
 int hcp_model_scaled(const hcp_model *base, double factor, hcp_model **out,
                      struct hcp_err *err);
 void hcp_model_rescale(hcp_model *scaled, double factor);

@@ -90,9 +90,9 @@ __device__ inline uint32_t step_at(uint32_t first, int d)
 
 /* Where this lane's row is in a load of 16 rows x 16 columns, so that the registers of an
  * operand come side by side: of K (across) the matrices are upper left and right, lower
- * left and right; of Q and V upper and lower left, upper and lower right. From the thread's
- * number each time: held over a tile, these addresses would be what the registers of 8.x
- * have no room for. */
+ * left and right; of Q and V upper and lower left, upper and lower right. From the
+ * thread's number each time: held over a tile, these addresses would be what the
+ * registers of 8.x have no room for. */
 template <class C> __device__ inline uint32_t lane_row(bool across)
 {
     const int lane = hcp::thread_again() % 32;
@@ -243,8 +243,10 @@ __global__ void __launch_bounds__(C::THREADS, C::BLOCKS)
         for (int d = 0; d < C::Q_STEPS; d++)
 #pragma unroll
             for (int m = 0; m < M; m++)
-                hcp::load_matrices(q_held[d][m], step_at(q_tile + warp_rows<C>() + lane_row<C>(false), d) +
-                                                     m * 16 * C::PITCH);
+                hcp::load_matrices(
+                    q_held[d][m],
+                    step_at(q_tile + warp_rows<C>() + lane_row<C>(false), d) +
+                        m * 16 * C::PITCH);
     }
 
 #pragma unroll 1

@@ -179,9 +179,9 @@ static void rank_errors(const struct problem *p, struct scratch *s,
     *hi = e.above / e.ms;
 }
 
-/* That of the critical rank. With data sheets in the ring each end is that of the rank that
- * is last there: a measured rank may finish last, and a guess be far later. Of each data
- * sheet, and of those measured, the last rank counts. */
+/* That of the critical rank. With data sheets in the ring each end is that of the rank
+ * that is last there: a measured rank may finish last, and a guess be far later. Of each
+ * data sheet, and of those measured, the last rank counts. */
 static void fill_interval(const struct problem *p, struct scratch *s,
                           const struct answer *a, size_t c, hcp_plan *plan)
 {

@@ -422,8 +422,8 @@ hcp_status hcp_plan_simulate(const hcp_ring *ring, const hcp_plan *plan,
                                   plan->late_kv)) ||
         (plan->node_ranks == 0 && plan->inner_ranks))
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "the plan's nodes are out of range, or beside an order, links or "
-                         "KV of its own");
+                         "the plan's nodes are out of range, or beside an order, links "
+                         "or KV of its own");
     nodes_set(&p, plan->node_ranks, plan->node_alpha_us, plan->node_gbps,
               plan->node_shared_gbps);
     p.two_level = plan->inner_ranks != 0;

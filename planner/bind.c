@@ -290,7 +290,8 @@ static hcp_status blend(const hcp_models *models, hcp_ring *ring, size_t r, char
         struct hcp_err err = {0};
         hcp_model *model;
 
-        bind_find_batches(models, &ring->shape, &b->spec, ring->provider, kinds[k], &from);
+        bind_find_batches(models, &ring->shape, &b->spec, ring->provider, kinds[k],
+                          &from);
         if (!from.low && !from.high)
             continue;
         if (!ring->own)
@@ -316,8 +317,8 @@ static hcp_status bind_rank(const hcp_models *models, hcp_ring *ring, size_t r,
     if (status)
         return status;
     for (int k = HCP_MODEL_LUT; !sheet && k <= HCP_MODEL_POLY; k++) {
-        const struct stored_model *m =
-            bind_find_model(models, &ring->shape, &b->spec, ring->provider, kinds[k], &stale);
+        const struct stored_model *m = bind_find_model(models, &ring->shape, &b->spec,
+                                                       ring->provider, kinds[k], &stale);
 
         b->model[k] = m ? m->model : NULL;
         b->hash[k] = m ? m->hash : 0;
@@ -390,8 +391,8 @@ static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char 
         spec->size = sizeof *spec;
         if (!layer_valid(spec))
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                             "rank %zu: linear work must be 0..1e9 us, a token and fixed, "
-                             "its relative error 0..10",
+                             "rank %zu: linear work must be 0..1e9 us, a token and "
+                             "fixed, its relative error 0..10",
                              r);
         ring->linear |= layer_given(spec);
         if (!(spec->time_scale == 0 ||
@@ -402,7 +403,8 @@ static hcp_status copy_ranks(struct hcp_ring *ring, const hcp_rank *ranks, char 
                              HCP_PLAN_MIN_SCALE, HCP_PLAN_MAX_SCALE);
         ring->ranks[r].scale = spec->time_scale > 0 ? spec->time_scale : 1;
         if (spec->max_bytes < 0 || spec->weight_bytes < 0 ||
-            spec->max_bytes > HCP_PLAN_MAX_BYTES || spec->weight_bytes > HCP_PLAN_MAX_BYTES)
+            spec->max_bytes > HCP_PLAN_MAX_BYTES ||
+            spec->weight_bytes > HCP_PLAN_MAX_BYTES)
             return plan_fail(text, text_size, HCP_STATUS_INVALID,
                              "rank %zu: bytes must be 0..%lld", r,
                              (long long)HCP_PLAN_MAX_BYTES);
@@ -473,7 +475,8 @@ hcp_status hcp_ring_create(const hcp_models *models, const hcp_shape *asked,
     if (status)
         return status;
     if (!models || !out || !ranks || n < 1 || n > HCP_PLAN_MAX_RANKS ||
-        ranks[0].size < offsetof(hcp_rank, linear_before_us) || (provider && strlen(provider) > 31))
+        ranks[0].size < offsetof(hcp_rank, linear_before_us) ||
+        (provider && strlen(provider) > 31))
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
                          "models, output, 1 to %d ranks with their size set, and a "
                          "provider name of at most 31 characters are needed",

@@ -329,8 +329,8 @@ static hcp_status infeasible(struct chunks *c, char *text, size_t size)
                          (long long)(c->p.seq_len - room), (long long)c->p.seq_len);
     if (l->count == HCP_CHUNKS_MAX)
         return plan_fail(text, size, HCP_STATUS_SPACE,
-                         "%zu chunks, the most there are, reach %lld of %lld tokens; raise "
-                         "the budget, or take a prompt that is shorter",
+                         "%zu chunks, the most there are, reach %lld of %lld tokens; "
+                         "raise the budget, or take a prompt that is shorter",
                          l->count, (long long)l->reached, (long long)c->p.seq_len);
     if (l->count == c->max_chunks)
         return plan_fail(

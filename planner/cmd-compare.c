@@ -84,8 +84,8 @@ static void print_verdict(const hcp_plan *plan, double even_ms)
     printf(", %lld tokens, %s kernel, tile %lld; best: ", (long long)plan->seq_len,
            plan->provider, (long long)plan->tile);
     if (plan->decision == HCP_DECISION_EVEN && plan->source == HCP_FROM_ESTIMATED)
-        printf("by the estimates %.2f times faster than even, which is inside their error "
-               "bars",
+        printf("by the estimates %.2f times faster than even, which is inside their "
+               "error bars",
                plan->gain_over_even);
     else if (plan->decision == HCP_DECISION_EVEN)
         printf("even, the gain is inside the error bar");

@@ -94,7 +94,8 @@ static int predict(const struct args *args, const struct session *s, size_t rank
 
 /* ---- one block on each rank ---- */
 
-/* p NULL: outside the measured lengths; e: what a data sheet is estimated from, or NULL. */
+/* p NULL: outside the measured lengths; e: what a data sheet is estimated from, or
+ * NULL. */
 static json_t *block_json(const struct hcp_key *key, const struct block *block,
                           const hcp_prediction *p, const hcp_rank_estimate *e)
 {

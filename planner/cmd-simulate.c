@@ -293,8 +293,8 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
                             PLAN_GIVEN_NODES))
         return hcp_fail(err, HCP_USAGE,
                         "--plan is split already; leave --seq-len, --layout, --strategy, "
-                        "--tile, --stripes, --max-tokens, --linear-us, --model, --hidden, "
-                        "--ffn, --mlp, --memory, --weights, --layers, "
+                        "--tile, --stripes, --max-tokens, --linear-us, --model, "
+                        "--hidden, --ffn, --mlp, --memory, --weights, --layers, "
                         "--activation-bytes, --links, --hosts, --reorder, --fix-order, "
                         "--late-kv, --joint, --node-..., --double-ring and --time-scale "
                         "out");
@@ -325,8 +325,8 @@ static int open_file(struct args *args, struct session *s, struct hcp_err *err)
     rc = HCP_OK;
     if (plan.late_kv && (plan.sub_blocks > 1 || plan.barrier))
         rc = hcp_fail(err, HCP_USAGE,
-                      "%s has late KV, which is for whole blocks without a barrier; leave "
-                      "--sub-blocks and --barrier out",
+                      "%s has late KV, which is for whole blocks without a barrier; "
+                      "leave --sub-blocks and --barrier out",
                       args->file);
     if (plan.inner_ranks > 0 && (plan.sub_blocks > 1 || plan.barrier))
         rc = hcp_fail(err, HCP_USAGE,

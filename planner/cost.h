@@ -64,9 +64,9 @@ double layer_before_ms(const struct problem *p, size_t r, int64_t len);
 double layer_after_ms(const struct problem *p, size_t r, int64_t len);
 double layer_ms(const struct problem *p, size_t r, int64_t len);
 /* The shares in tokens, not rounded, with which all ranks of speed > 0 (attention area a
- * ms) are busy equally long where nobody waits, in p->layout; ranks whose fixed work alone
- * takes longer get none. Returns that time: no split of these ranks at these speeds is
- * faster. */
+ * ms) are busy equally long where nobody waits, in p->layout; ranks whose fixed work
+ * alone takes longer get none. Returns that time: no split of these ranks at these speeds
+ * is faster. */
 double layer_shares(const struct problem *p, const double *speed, double *share);
 /* Area that a rank would do in a ms if it had the whole sequence, linear work and all. */
 double layer_speed(const struct problem *p, size_t r, double speed);

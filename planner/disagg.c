@@ -341,8 +341,8 @@ hcp_status hcp_disagg_create(const hcp_models *models, const hcp_shape *prefill,
 
     if (n > HCP_DISAGG_MAX_RANKS)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "%zu ranks, more than the %d that are advised on; ask about fewer "
-                         "of each kind, in the same proportion",
+                         "%zu ranks, more than the %d that are advised on; ask about "
+                         "fewer of each kind, in the same proportion",
                          n, HCP_DISAGG_MAX_RANKS);
     if (!models || !out || !ranks || n < 1 ||
         ranks[0].size < offsetof(hcp_rank, linear_before_us))

@@ -155,8 +155,8 @@ static void place_errors(const struct docs *d, const struct packing *s, int32_t 
     *hi = e.above / e.ms;
 }
 
-/* Of the rank that is last; with data sheets in the ring, each end is that of the rank that
- * is last there. */
+/* Of the rank that is last; with data sheets in the ring, each end is that of the rank
+ * that is last there. */
 static void fill_interval(const struct docs *d, const struct packing *s, int32_t place,
                           hcp_documents_plan *plan)
 {

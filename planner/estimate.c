@@ -9,9 +9,9 @@
 #include "planner/hash.h"
 #include "planner/specs.h"
 
-/* How far estimates have been off where they could be checked, as factors either way: of one
- * generation they hold for 90 % of the blocks and more, of two they are the largest of a
- * few published figures (planner/specs.md): */
+/* How far estimates have been off where they could be checked, as factors either way: of
+ * one generation they hold for 90 % of the blocks and more, of two they are the largest
+ * of a few published figures (planner/specs.md): */
 #define FACTOR_NEAR 1.4  /* same generation of tensor cores */
 #define FACTOR_OTHER 2.7 /* another one; each */
 #define FACTOR_FAR 1.5   /* times this, with more than FAR times as many SMs, or fewer */
@@ -159,8 +159,8 @@ hcp_status estimate_check(const struct hcp_models *models, const hcp_shape *shap
             rank->device, rank->limit);
     if (strcmp(kind, "green") == 0 && value > spec->sms)
         return plan_fail(text, text_size, HCP_STATUS_INVALID,
-                         "rank %zu, '%s@%s': %s has %d SMs; write green:N with N from 1 to "
-                         "that",
+                         "rank %zu, '%s@%s': %s has %d SMs; write green:N with N from 1 "
+                         "to that",
                          r, rank->device, rank->limit, spec->name, (int)spec->sms);
     if (estimate_resources(spec, rank->limit, 0, shape->dtype, &have))
         return plan_fail(text, text_size, HCP_STATUS_NO_MODEL,

@@ -14,7 +14,8 @@ int main(int argc, char **argv)
         {"transition", cmd_transition, "what to move between two plans, and if it pays"},
         {"specs", cmd_specs, "GPUs that ranks can be by their data sheet"},
         {"disaggregate", cmd_disaggregate, "which ranks prefill, which decode, or both"},
-        {"rebalance", cmd_rebalance, "what would be proposed while a plan runs, by a trace"},
+        {"rebalance", cmd_rebalance,
+         "what would be proposed while a plan runs, by a trace"},
         {NULL, NULL, NULL},
     };
 

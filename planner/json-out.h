@@ -113,7 +113,8 @@ static inline void name_speed(struct json_out *out, const char *name, double v)
 }
 
 /* Of both ends. */
-static inline void name_interval(struct json_out *out, const char *name, double lo, double hi)
+static inline void name_interval(struct json_out *out, const char *name, double lo,
+                                 double hi)
 {
     put_name(out, name);
     put(out, "[");

@@ -61,7 +61,8 @@ static double slope(const struct problem *p, size_t r)
 {
     const hcp_rank *spec = &p->ring->ranks[r].spec;
 
-    return (spec->linear_before_us + spec->linear_after_us) / 1e3 * p->ring->ranks[r].scale;
+    return (spec->linear_before_us + spec->linear_after_us) / 1e3 *
+           p->ring->ranks[r].scale;
 }
 
 static double fixed(const struct problem *p, size_t r)
@@ -80,9 +81,9 @@ double layer_speed(const struct problem *p, size_t r, double speed)
 }
 
 /* A token at position e of the ranks' tokens in ring order has the attention area
- * level + tilt * e (theory.md, "Work"): under a causal mask it grows along the ranks where
- * shares are contiguous, and the less the more stripes there are; it adds up to the area
- * of the mask. */
+ * level + tilt * e (theory.md, "Work"): under a causal mask it grows along the ranks
+ * where shares are contiguous, and the less the more stripes there are; it adds up to the
+ * area of the mask. */
 struct density {
     double level, tilt;
 };

@@ -228,8 +228,8 @@ static int measured_pair(const struct measured *m, const hcp_rank *a, const hcp_
     int spec = session_is_spec(a->device) || session_is_spec(b->device);
     int rc = spec ? session_no_link(session_is_spec(a->device) ? a->device : b->device,
                                     "--links", err)
-                  : hcp_db_link_near(m->db, &m->by, a->device, a->limit, b->device, b->limit,
-                              m->bytes, &fit, err);
+                  : hcp_db_link_near(m->db, &m->by, a->device, a->limit, b->device,
+                                     b->limit, m->bytes, &fit, err);
 
     if (rc)
         return rc;

@@ -69,13 +69,14 @@ hcp_status order_decide(struct problem *p, struct scratch *s,
                         const hcp_question *question, int exhaustive, char *text,
                         size_t text_size, struct answer *out);
 
-/* late.c: an answer with each rank's KV as late as is best, into p->slots; free: the tokens
- * may change, too. Sets in_turn_ms and late_bound_ms. */
+/* late.c: an answer with each rank's KV as late as is best, into p->slots; free: the
+ * tokens may change, too. Sets in_turn_ms and late_bound_ms. */
 void late_decide(struct problem *p, struct scratch *s, const hcp_question *question,
                  int free_tokens, struct answer *out);
 
 /* To compare orders: the time of a split, or of those found from it on (free), in p's
- * layout with each rank's KV as late as is best; HUGE_MS: outside the measured lengths. */
+ * layout with each rank's KV as late as is best; HUGE_MS: outside the measured
+ * lengths. */
 double late_glance(struct problem *p, struct scratch *s, const int64_t *tokens,
                    int free_tokens);
 /* HCP_STATUS_INVALID and why: ways to run a ring in which KV cannot be late. */

@@ -187,7 +187,8 @@ static double add_blocks(const struct active *act, double ms, int32_t from, int3
 }
 
 /* own_ms, and the blocks of the first `past` classes present, of which no more ranks
- * come: what is added does not change any more, and is kept for other ranks of class c. */
+ * come: what is added does not change any more, and is kept for other ranks of class
+ * c. */
 static double add_past(struct active *act, int32_t c, double own_ms, int32_t past,
                        const double *early, const double *late)
 {

@@ -7,10 +7,10 @@
  *
  *   F'(M) = max over M0 <= M of F(M0) + tiles(min(f(M0), M))
  *
- * f(M0) being what fits on the next rank beside buffers of M0. F rises and f falls: of the
- * M0 with f(M0) >= M the largest is best, and of the others the best so far is kept while M
- * grows, so a rank takes one pass over M. A second row has the remainder placed already. M
- * is in tiles, or in steps of several where there are many.
+ * f(M0) being what fits on the next rank beside buffers of M0. F rises and f falls: of
+ * the M0 with f(M0) >= M the largest is best, and of the others the best so far is kept
+ * while M grows, so a rank takes one pass over M. A second row has the remainder placed
+ * already. M is in tiles, or in steps of several where there are many.
  */
 #include <string.h>
 #include "planner/plan.h"
@@ -47,7 +47,8 @@ static void set_room(struct memory_forward *f, size_t r, int sends)
         f->room[g] = fits(f, r, f->m[g], sends);
 }
 
-/* Tiles in so many tokens, with the remainder in them or not; NOTHING: it does not fit. */
+/* Tiles in so many tokens, with the remainder in them or not; NOTHING: it does not
+ * fit. */
 static int64_t tiles_in(const struct problem *p, int64_t tokens, int with_rest)
 {
     tokens -= with_rest ? p->rest : 0;
@@ -60,10 +61,10 @@ struct choice {
     int took;
 };
 
-/* What is reached from M0 = point g with at most `tokens` on the rank, the remainder placed
- * (row) by then. */
-static void consider(const struct memory_forward *f, const int64_t was[2][FORWARD_POINTS], int row,
-                     int32_t g, int64_t tokens, struct choice *best)
+/* What is reached from M0 = point g with at most `tokens` on the rank, the remainder
+ * placed (row) by then. */
+static void consider(const struct memory_forward *f, const int64_t was[2][FORWARD_POINTS],
+                     int row, int32_t g, int64_t tokens, struct choice *best)
 {
     const int most = row && f->p->rest > 0 ? 1 : 0;
 
@@ -79,8 +80,8 @@ static void consider(const struct memory_forward *f, const int64_t was[2][FORWAR
 }
 
 /* One more rank, number i of those looked at. */
-static void add_rank(struct memory_forward *f, int i, size_t r, const int64_t was[2][FORWARD_POINTS],
-                     int64_t now[2][FORWARD_POINTS])
+static void add_rank(struct memory_forward *f, int i, size_t r,
+                     const int64_t was[2][FORWARD_POINTS], int64_t now[2][FORWARD_POINTS])
 {
     const int rows = f->p->rest > 0 ? 2 : 1;
 
@@ -117,8 +118,8 @@ struct end {
     struct choice at;
 };
 
-static void try_end(struct memory_forward *f, const int64_t was[2][FORWARD_POINTS], int i, size_t r,
-                    struct end *end)
+static void try_end(struct memory_forward *f, const int64_t was[2][FORWARD_POINTS], int i,
+                    size_t r, struct end *end)
 {
     const struct problem *p = f->p;
     int row = p->rest > 0;
@@ -145,8 +146,8 @@ static void try_end(struct memory_forward *f, const int64_t was[2][FORWARD_POINT
 }
 
 /* Caps of the ranks from the way to the end. */
-static void trace(const struct memory_forward *f, const struct end *end, const size_t *rank,
-                  int64_t *cap)
+static void trace(const struct memory_forward *f, const struct end *end,
+                  const size_t *rank, int64_t *cap)
 {
     int row = f->p->rest > 0 ? 1 - end->at.took : 0;
     int32_t g = end->at.from;

@@ -4,8 +4,8 @@
  * others receive at most K and rank h receives the second largest, which leaves each rank
  * a cap that depends on nothing but h and K; every split under these caps fits, and every
  * split that fits is under those of its own h and K where every block reaches every rank.
- * Contiguous under a causal mask a rank receives earlier blocks only: there what is before
- * rank h has a lower limit, in steps, and whether anything fits at all is asked of
+ * Contiguous under a causal mask a rank receives earlier blocks only: there what is
+ * before rank h has a lower limit, in steps, and whether anything fits at all is asked of
  * memory-forward.c.
  */
 #include "planner/plan.h"
@@ -114,7 +114,8 @@ static int same_caps(const struct problem *p, size_t a, size_t b)
 static int holders(const struct problem *p, const uint8_t *allowed,
                    size_t out[ALL_HOLDERS])
 {
-    int n = 0, forward = memory_forward(p), most = p->n > ALL_HOLDERS ? HOLDERS : ALL_HOLDERS;
+    int n = 0, forward = memory_forward(p),
+        most = p->n > ALL_HOLDERS ? HOLDERS : ALL_HOLDERS;
 
     for (size_t i = 0; i < p->n && n < most; i++) {
         size_t r = forward ? p->n - 1 - i : i;
@@ -185,7 +186,8 @@ static int try_share(const struct problem *p, const uint8_t *allowed, size_t h, 
     return 0;
 }
 
-/* The boxes of a holder with shares from tile `from` to tile `to`, SCAN of them at most. */
+/* The boxes of a holder with shares from tile `from` to tile `to`, SCAN of them at
+ * most. */
 static int look(const struct problem *p, const uint8_t *allowed, size_t h, int32_t m,
                 int64_t from, int64_t to, int64_t *cap, int64_t *least)
 {
@@ -205,8 +207,8 @@ static int look(const struct problem *p, const uint8_t *allowed, size_t h, int32
  *   R(K) = K + sum over others of max(0, min(s(K), (room - r K) / unit, cap)),
  *   s(K) = min(K, (room of h - unit K) / r),  r bytes a token of the receive buffers,
  *
- * linear in K between the points where one of the terms takes over from another. Only where
- * R(K) >= S are whole tiles worth a look. */
+ * linear in K between the points where one of the terms takes over from another. Only
+ * where R(K) >= S are whole tiles worth a look. */
 enum { CORNERS = 6 * ALL_HOLDERS + FEWER * FEWER + 4 };
 
 struct shares {
@@ -344,8 +346,8 @@ int64_t memory_shortfall(const struct problem *p, const uint8_t *allowed, int64_
                         p->sub_blocks == 1 && memory_unit(p, 1, 0) > 0;
 
             if (exact ? look_everywhere(p, allowed, holder[i], m, cap, &least)
-                      : look(p, allowed, holder[i], m, 0, p->cap[holder[i]] / p->tile, cap,
-                             &least))
+                      : look(p, allowed, holder[i], m, 0, p->cap[holder[i]] / p->tile,
+                             cap, &least))
                 return 0;
         }
     }

@@ -3,8 +3,8 @@
  * What a rank must hold, in bytes: weights, for each of its tokens the keys and values of
  * all layers and activations, the copy of its own block in pieces where it is sent in
  * several, and receive buffers, each as long as the largest block that it receives. The
- * last makes the memory of a rank depend on the others' shares: the splits that fit are no
- * box. But they are closed downwards: with fewer tokens a split that fits still does.
+ * last makes the memory of a rank depend on the others' shares: the splits that fit are
+ * no box. But they are closed downwards: with fewer tokens a split that fits still does.
  */
 #include <string.h>
 #include "planner/decode.h"
@@ -225,9 +225,10 @@ hcp_status memory_explain(const struct problem *p, struct scratch *s, hcp_layout
         const hcp_rank *last = r > 0 ? &p->ring->ranks[r - 1].spec : NULL;
         int64_t by;
 
-        if (spec->max_bytes == 0 || (!forward && last && spec->max_bytes == last->max_bytes &&
-                                     spec->weight_bytes == last->weight_bytes &&
-                                     spec->max_tokens == last->max_tokens))
+        if (spec->max_bytes == 0 ||
+            (!forward && last && spec->max_bytes == last->max_bytes &&
+             spec->weight_bytes == last->weight_bytes &&
+             spec->max_tokens == last->max_tokens))
             continue;
         tries++;
         by = raise_of(&raised, cap, r, least < 0 ? enough(p) : least, s->box);
@@ -242,9 +243,9 @@ hcp_status memory_explain(const struct problem *p, struct scratch *s, hcp_layout
                          (long long)p->tile);
     if (least < 0)
         return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
-                         "the memory caps are short by %lld tokens for a sequence of %lld "
-                         "in tiles of %lld, and no rank alone could hold them; raise the "
-                         "caps or add a rank",
+                         "the memory caps are short by %lld tokens for a sequence of "
+                         "%lld in tiles of %lld, and no rank alone could hold them; "
+                         "raise the caps or add a rank",
                          (long long)lack, (long long)p->seq_len, (long long)p->tile);
     return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                      "the memory caps are short by %lld tokens for a sequence of %lld in "
@@ -262,8 +263,8 @@ static hcp_status memory_too_small(char *text, size_t text_size, size_t r, int64
 {
     return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                      "rank %zu needs %lld bytes for its %lld tokens and blocks of up to "
-                     "%lld that it receives, %lld more than its cap of %lld; give it fewer "
-                     "or raise the cap",
+                     "%lld that it receives, %lld more than its cap of %lld; give it "
+                     "fewer or raise the cap",
                      r, (long long)bytes, (long long)tokens, (long long)largest,
                      (long long)(bytes - cap), (long long)cap);
 }
@@ -333,8 +334,8 @@ static hcp_status joint_plan_memory(const struct problem *p, hcp_plan *plan, cha
         if (rank->max_bytes > 0 && rank->memory_bytes > rank->max_bytes)
             return plan_fail(text, text_size, HCP_STATUS_INFEASIBLE,
                              "rank %zu needs %lld bytes for its %lld queries, the KV of "
-                             "%lld tokens and blocks that it receives, %lld more than its "
-                             "cap of %lld; give it fewer or raise the cap",
+                             "%lld tokens and blocks that it receives, %lld more than "
+                             "its cap of %lld; give it fewer or raise the cap",
                              r, (long long)rank->memory_bytes, (long long)q[r],
                              (long long)kv[r],
                              (long long)(rank->memory_bytes - rank->max_bytes),

@@ -45,7 +45,8 @@ hcp_status memory_explain(const struct problem *p, struct scratch *s, hcp_layout
 /* Tokens that a rank could hold if it received none. */
 int64_t memory_tokens_alone(const struct problem *p, size_t r);
 
-/* memory-room.c: tokens that fit into so many bytes on a rank whose block is sent, or is not. */
+/* memory-room.c: tokens that fit into so many bytes on a rank whose block is sent, or is
+ * not. */
 int64_t memory_tokens_in(const struct problem *p, int64_t bytes, int sends);
 /* Do blocks reach the ranks after them only? */
 int memory_forward(const struct problem *p);
@@ -60,12 +61,13 @@ struct memory_shape {
 int memory_box(const struct problem *p, const uint8_t *allowed,
                const struct memory_shape *b, int64_t *cap);
 /* Tokens by which memory falls short of the sequence; 0: cap is a box of splits with room
- * for it. Right, of up to 64 ranks that send whole blocks, but for two things: of more than
- * FORWARD_STEPS tiles where blocks go forward, only steps are looked at; and rings of fewer
- * ranks, which need fewer buffers, in groups of up to 16 (8 where blocks go forward) alone.
- * Otherwise some shares are looked at, and 0 is right. */
+ * for it. Right, of up to 64 ranks that send whole blocks, but for two things: of more
+ * than FORWARD_STEPS tiles where blocks go forward, only steps are looked at; and rings
+ * of fewer ranks, which need fewer buffers, in groups of up to 16 (8 where blocks go
+ * forward) alone. Otherwise some shares are looked at, and 0 is right. */
 int64_t memory_shortfall(const struct problem *p, const uint8_t *allowed, int64_t *cap);
-/* One box after the other that has room for the sequence; 0: no more. Begin with zeros. */
+/* One box after the other that has room for the sequence; 0: no more. Begin with
+ * zeros. */
 enum { ALL_HOLDERS = 64 }; /* ranks up to which every one is tried as holder */
 struct memory_boxes {
     size_t holder[ALL_HOLDERS];
@@ -76,7 +78,8 @@ struct memory_boxes {
 };
 int memory_next_box(const struct problem *p, const uint8_t *allowed,
                     struct memory_boxes *at, int64_t *cap);
-/* Of these the ones in which shares by weight under the caps take least time; how many. */
+/* Of these the ones in which shares by weight under the caps take least time; how
+ * many. */
 enum { MEMORY_BOXES = 4 };
 int memory_best_boxes(const struct problem *p, const uint8_t *allowed,
                       const double *weight, struct memory_shape out[MEMORY_BOXES],

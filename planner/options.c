@@ -117,8 +117,8 @@ static const struct argp_option ring_options[] = {
     {"ffn", OPT_FFN, "N", 0, "Inner width of its MLP", 2},
     {"mlp", OPT_MLP, "KIND", 0, "gated or plain (gated)", 2},
     {"memory", OPT_MEMORY, "LIST", 0,
-     "Memory of the ranks that the plan must keep within, as 80G,24G, or spec, that of the "
-     "data sheet: for all, by rank, or RANK=...",
+     "Memory of the ranks that the plan must keep within, as 80G,24G, or spec, that of "
+     "the data sheet: for all, by rank, or RANK=...",
      2},
     {"weights", OPT_WEIGHTS, "LIST", 0,
      "Of that, held whatever the tokens (0, or the products of --model)", 2},
@@ -377,8 +377,8 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
             argp_error(state, "--channels says which times --link nccl or --links nccl "
                               "takes; give one of them");
         if (args->linear && args->layer_given)
-            argp_error(state, "--linear-us gives what --model, --hidden and --ffn look up; "
-                              "use one of them");
+            argp_error(state, "--linear-us gives what --model, --hidden and --ffn look "
+                              "up; use one of them");
         if (args->given & PLAN_GIVEN_NODES && args->question.node_ranks == 0)
             argp_error(state, "--node-... and --double-ring need --node-ranks: how many "
                               "ranks a node has");
@@ -443,7 +443,8 @@ static error_t parse_ring(int key, char *arg, struct argp_state *state)
             if (strcmp(arg, hcp_merge_name((hcp_merge)i)) == 0)
                 args->question.merge = (hcp_merge)i;
         if (!args->question.merge)
-            argp_error(state, "--merge '%s' is not known; expected ring, doubling or gather",
+            argp_error(state, "--merge '%s' is not known; expected ring, doubling or "
+                              "gather",
                        arg);
         return 0;
     case OPT_JOINT:

@@ -65,7 +65,8 @@ static int alike(const struct problem *p, size_t a, size_t b)
     for (int k = 0; k < 3; k++)
         if (!hcp_model_alike(x->model[k], y->model[k]))
             return 0;
-    if (x->scale != y->scale || x->nominal != y->nominal || x->spec.max_tokens != y->spec.max_tokens ||
+    if (x->scale != y->scale || x->nominal != y->nominal ||
+        x->spec.max_tokens != y->spec.max_tokens ||
         x->spec.max_bytes != y->spec.max_bytes ||
         x->spec.weight_bytes != y->spec.weight_bytes || !layer_alike(&x->spec, &y->spec))
         return 0;

@@ -126,8 +126,8 @@ int plan_parse_bytes(const char *text, int64_t most, int64_t *out, struct hcp_er
 
     if (len == 0 || !unit || (text[len] && text[len + 1]))
         return hcp_fail(err, HCP_USAGE,
-                        "'%s' is not a number of bytes; write 24000000000 or 80G (K, M, G, "
-                        "T are powers of two)",
+                        "'%s' is not a number of bytes; write 24000000000 or 80G (K, M, "
+                        "G, T are powers of two)",
                         text);
     for (size_t i = 0; i < len; i++)
         n = n > most ? n : 10 * n + (text[i] - '0');

@@ -200,7 +200,8 @@ static int read_rank_known(struct json_in *in, struct reading *r, int id)
         return jin_int(in, 0, INT64_MAX, &rank->memory_bytes);
     default:
         r->kv = id == R_KV_SEGMENTS;
-        *(r->kv ? &rank->first_kv_segment : &rank->first_segment) = (int64_t)r->n_segments;
+        *(r->kv ? &rank->first_kv_segment : &rank->first_segment) =
+            (int64_t)r->n_segments;
         return jin_array(in, read_segment, r);
     }
 }

@@ -68,8 +68,10 @@ static const char *const member_names[M_COUNT] = {
     "head_dim", "tile", "stripes", "critical_rank", "exact", "buffers", "barrier",
     "link_alpha_us", "link_gbps", "models_hash", "sub_blocks", "order", "given_order_ms",
     "any_order_ms", "late_kv", "in_turn_ms", "late_bound_ms", "joint", "tied_ms",
-    "gain_over_tied", "layers", "activation_bytes", "node_ranks", "node_alpha_us", "node_gbps", "node_shared_gbps",
-    "rings", "inner_ranks", "one_ring_ms", "two_level_ms", "merge"};
+    "gain_over_tied", "layers", "activation_bytes", "node_ranks", "node_alpha_us",
+    "node_gbps", "node_shared_gbps", "rings", "inner_ranks", "one_ring_ms",
+    "two_level_ms", "merge"};
+
 /* A string that is one of n names; its index. */
 static int read_name(struct json_in *in, const char *(*name)(int), int n, int *out)
 {

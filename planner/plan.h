@@ -93,7 +93,7 @@ struct bound_rank {
     hcp_rank spec;
     /* by hcp_model_kind; [HCP_MODEL_BEST] is one of the others; NULL: no such model */
     const hcp_model *model[3];
-    int32_t id[3]; /* number of that model and linear work among the ring's distinct ones */
+    int32_t id[3]; /* number of model and linear work among the ring's distinct ones */
     int32_t axis[3]; /* where tables: number of its axis of keys */
     uint64_t hash[3];
     double nominal; /* advertised part of the device, in percent */
@@ -107,7 +107,7 @@ struct bound_rank {
 /* Models of a GPU that nobody has profiled. */
 struct estimate {
     hcp_rank_estimate said;
-    hcp_model *own[2 * 5]; /* of each kind: of its batch, or of the next ones and a blend */
+    hcp_model *own[2 * 5]; /* by kind: of its batch, or of the next ones and a blend */
     size_t n_own;
 };
 
@@ -252,7 +252,8 @@ struct active {
     int32_t *at;                            /* by class: its place in present */
     int32_t *asked, *head_to;               /* by class, see memo_sum() */
     double *head_ms;
-    uint32_t *seen, split; /* by class: number of the last split that had it, of this one */
+    uint32_t *seen; /* by class: number of the last split that had it, */
+    uint32_t split; /* and of this one */
     int32_t *ask; /* classes, with lengths and times: blocks asked for together */
     int64_t *ask_len, *ask_keys;
     double *ask_ms;
@@ -367,8 +368,8 @@ size_t joint_runs_room(size_t n);
 size_t scratch_bytes(size_t n);
 void scratch_carve(struct scratch *s, void *workspace, size_t n);
 
-/* bind.c: numbers of the ring's distinct models, and what few.c keeps of them; again after
- * models have changed. */
+/* bind.c: numbers of the ring's distinct models, and what few.c keeps of them; again
+ * after models have changed. */
 void bind_number(struct hcp_ring *ring);
 
 /* rescale.c: models by their factor for the ranks that have one. */
@@ -380,8 +381,7 @@ void rescale_set(hcp_ring *ring, const double *scale, const uint8_t *left_out);
 
 /* few.c: what is to be known of a ring's models. */
 void few_bind(struct hcp_ring *ring);
-/* Whether splits are evaluated there: of few ranks and tables, in whole blocks of one call.
- */
+/* Whether splits are evaluated there: few ranks and tables, whole blocks of one call. */
 int few_possible(const struct problem *p);
 /* memo_find_classes() and memo_sum(): the split into s->act, its tables into s->few. */
 void few_classes(const struct problem *p, struct scratch *s, const int64_t *tokens);
@@ -402,7 +402,8 @@ void memo_find_classes(const struct problem *p, struct scratch *s, const int64_t
 /* Busy times of that split into busy[] by active index; returns the largest. Asks the
  * models for what the memo does not have: afterwards all blocks of the split are in it.
  * Stops at a rank that is busy for limit_ms. */
-double memo_sum(const struct problem *p, struct scratch *s, double limit_ms, double *busy);
+double memo_sum(const struct problem *p, struct scratch *s, double limit_ms,
+                double *busy);
 
 /* eval.c */
 /* Predicted makespan; leaves s->fin and s->busy by rank (0 for ranks without tokens).
@@ -439,8 +440,8 @@ int32_t eval_block_pieces(void *eval_pieces, int32_t i, int32_t j, const double 
 void eval_ready_calls(struct scratch *s);
 struct cached_call *eval_find_call(struct scratch *s, int32_t id, int64_t q_len,
                                    int64_t kv_len);
-/* Up to four ranks with whole blocks, without the memo. Gives up when a rank's blocks alone
- * take limit_ms. */
+/* Up to four ranks with whole blocks, without the memo. Gives up when a rank's blocks
+ * alone take limit_ms. */
 struct score eval_small(const struct problem *p, int m, const int32_t *rank,
                         const int64_t *len, double limit_ms);
 
@@ -453,8 +454,7 @@ int round_shares(const struct problem *p, struct scratch *s, const double *weigh
 /* Tokens by which caps fall short of the sequence; 0 = feasible. allowed NULL = all. */
 int64_t round_shortfall(const struct problem *p, const uint8_t *allowed);
 
-/* sort.c: sorts order[n] by value[order[]], largest first, lower index first when equal.
- */
+/* sort.c: order[n] by value[order[]], largest first, lower index first when equal. */
 void sort_descending(const double *value, int32_t *order, size_t n);
 
 /* solve-search.c: good split of the allowed ranks into out. Gives up early (returns
@@ -462,14 +462,14 @@ void sort_descending(const double *value, int32_t *order, size_t n);
  * those of out. */
 struct score solve_search(const struct problem *p, struct scratch *s,
                           const uint8_t *allowed, double limit_ms, int64_t *out);
-/* solve-equal.c: about what solve_search() will come to where nobody waits; to compare layouts by. */
+/* solve-equal.c: about what solve_search() comes to where nobody waits; for layouts. */
 double solve_estimate(const struct problem *p, struct scratch *s, const uint8_t *allowed);
 /* The best split found from one on, into it: of four allowed ranks with contiguous shares
  * under a causal mask. Others: gave_up. s->fin and s->busy are of another split. */
 struct score solve_from(const struct problem *p, struct scratch *s,
                         const uint8_t *allowed, int64_t *split);
-/* reach.c: what these ranks would need at their peak speeds, linear work left out; 0: they
- * are not to be given up, or there is no limit. */
+/* reach.c: what these ranks would need at their peak speeds, linear work left out; 0:
+ * they are not to be given up, or there is no limit. */
 double reach_bound(const struct problem *p, const struct scratch *s,
                    const uint8_t *allowed, double limit_ms);
 /* Is a time out of reach of a group that would take estimate_ms if its blocks were spread
@@ -478,8 +478,8 @@ double reach_bound(const struct problem *p, const struct scratch *s,
  * gain more by leaving ranks out. Stripes make many small calls, whose times jump. */
 int reach_beyond(const struct problem *p, double bound_ms, double estimate_ms,
                  double limit_ms);
-/* The same for these ranks, of which some more may be left out; estimate_ms: of them, or of
- * more ranks (0: not known). */
+/* The same for these ranks, of which some more may be left out; estimate_ms: of them, or
+ * of more ranks (0: not known). */
 int reach_hopeless(const struct problem *p, const struct scratch *s,
                    const uint8_t *allowed, double estimate_ms, double limit_ms);
 /* Can these ranks be faster than that? tokens: a split of some more ranks, which are busy
@@ -554,8 +554,8 @@ struct score strategy_even(const struct problem *p, struct scratch *s, double li
  * above that those that leave out whole kinds of ranks, and the powers of two from a
  * sixteenth of the ranks. */
 size_t strategy_next_drop(const struct problem *p, const struct scratch *s, size_t k);
-/* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above; none, too, when
- * it is not below limit_ms. */
+/* Best split that leaves out the k slowest ranks, k = 1 .. n - 1 as above; none, too,
+ * when it is not below limit_ms. */
 struct score strategy_drop(const struct problem *p, struct scratch *s, double limit_ms,
                            int64_t *tokens);
 

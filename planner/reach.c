@@ -46,12 +46,13 @@ int reach_hopeless(const struct problem *p, const struct scratch *s,
 
 /* What a rank takes beyond its area at peak speed is lost: starts of kernels, tiles and
  * waves not full, queries and keys read. With its share that only grows; more area takes
- * what it takes at peak speed, or longer; and a rank that is gone takes one block of m with
- * it, and what is lost in that. So (area + what stays lost) / sum of peaks is a bound where
- * blocks lose alike, which they do where shares do not differ much and little is lost; kinks
- * of tables are what the margin is for. Without these conditions two of 150,000 random plans
- * became slower. Under a causal mask ranks with contiguous shares have few blocks or many:
- * nothing is said of them; nor of large groups, where searching is not what takes long. */
+ * what it takes at peak speed, or longer; and a rank that is gone takes one block of m
+ * with it, and what is lost in that. So (area + what stays lost) / sum of peaks is a
+ * bound where blocks lose alike, which they do where shares do not differ much and little
+ * is lost; kinks of tables are what the margin is for. Without these conditions two of
+ * 150,000 random plans became slower. Under a causal mask ranks with contiguous shares
+ * have few blocks or many: nothing is said of them; nor of large groups, where searching
+ * is not what takes long. */
 int reach_without(const struct problem *p, struct scratch *s, const int64_t *tokens,
                   const uint8_t *allowed, double limit_ms)
 {

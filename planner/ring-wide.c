@@ -233,7 +233,8 @@ static int is_eight(const struct ring_input *in)
 }
 
 /* blocks: of step k and rank i at k EIGHT + i; send: of rank j at j and m + j. The lanes
- * above the m ranks reach none of these, nor do (falling) ranks that have no work left. */
+ * above the m ranks reach none of these, nor do (falling) ranks that have no work
+ * left. */
 __attribute__((target("avx512f"))) static void steps_of_eight(const struct wide *w,
                                                               const double *blocks,
                                                               const double *send)

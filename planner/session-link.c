@@ -101,8 +101,9 @@ int session_link(const struct plan_args *args, const int32_t *host_of,
                  struct hcp_err *err)
 {
     int decode = session_of_decode(shape->phase);
-    double bytes = decode ? state_bytes(shape)
-                          : kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
+    double bytes = decode
+                       ? state_bytes(shape)
+                       : kv_bytes_of_token(shape) * (double)seq_len / (double)n / pieces;
     int nodes = node_ranks > 0 && (size_t)node_ranks < n;
     struct pairs p = {
         ranks,  n, 1, nodes ? node_ranks : 0, nodes ? HCP_HOSTS_WITHIN : args->link_hosts,

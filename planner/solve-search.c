@@ -341,8 +341,8 @@ static void scan(struct search *q)
 }
 
 /* A split to begin with where caps in bytes forbid the one of equal busy times: the
- * fastest of those of equal busy times under caps that leave every split in memory, of the
- * most promising ones. -1: there is none. */
+ * fastest of those of equal busy times under caps that leave every split in memory, of
+ * the most promising ones. -1: there is none. */
 static double start_in_memory(const struct problem *p, struct scratch *s,
                               const uint8_t *allowed, int64_t *out)
 {

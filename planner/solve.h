@@ -17,8 +17,8 @@ enum { SMALL_GROUP = 8, LARGE_GROUP = 64, THOROUGH = 600, NEAR = 200 };
 int64_t solve_count(const struct problem *p, const uint8_t *allowed);
 /* Share weights from speeds by the closed forms of theory.md: where a rank's work is
  * linear in its share, shares follow speed; contiguous under a causal mask, the borders
- * are at sqrt(cumulative speed). With linear work by layer-cost.c. Returns the time that all
- * are then busy, -1 without linear work. */
+ * are at sqrt(cumulative speed). With linear work by layer-cost.c. Returns the time that
+ * all are then busy, -1 without linear work. */
 double solve_weights(const struct problem *p, const double *speed, double *weight);
 /* How many splits the local search may evaluate, each in m^2 steps. It corrects for what
  * busy times do not see (waiting, rings that got smaller); on random groups more than

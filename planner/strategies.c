@@ -50,7 +50,8 @@ static double limit_of(const struct contest *c)
 }
 
 /* What an even split or a drop set has to be faster than to count: that of the layouts
- * before, unless it needs unmeasured lengths. The margin is for another order of adding. */
+ * before, unless it needs unmeasured lengths. The margin is for another order of
+ * adding. */
 static double limit_by(const struct contest *c, const struct score *before)
 {
     if (before->none || (before->source == HCP_FROM_EXTRAPOLATED && !c->p->extrapolate))
@@ -427,7 +428,7 @@ hcp_status strategy_decide(struct problem *p, struct scratch *s,
     case HCP_STRATEGY_EVEN:
     case HCP_STRATEGY_NOMINAL:
     case HCP_STRATEGY_PROPORTIONAL:
-        if (strategy_share(p, s, (enum rule)question->strategy, s->tokens[TOK_OTHER]) == 0)
+        if (!strategy_share(p, s, (enum rule)question->strategy, s->tokens[TOK_OTHER]))
             enter_split(&c, s->tokens[TOK_OTHER], 0);
         break;
     case HCP_STRATEGY_LUT:

@@ -94,15 +94,16 @@ static int hopeless(const struct problem *p, struct scratch *s, double peak_sum,
 
 /* ---- rules ---- */
 
-/* Shares by s->weight where caps are in bytes: if these do not fit, under the caps of a box
- * of splits that do, one in which the weights are kept best. */
+/* Shares by s->weight where caps are in bytes: if these do not fit, under the caps of a
+ * box of splits that do, one in which the weights are kept best. */
 static int share_in_memory(const struct problem *p, struct scratch *s, int64_t *tokens)
 {
     struct problem boxed = *p;
     struct memory_shape box[MEMORY_BOXES];
     int n;
 
-    if (round_shares(p, s, s->weight, tokens) == 0 && memory_fits(p, p->n, NULL, tokens, s->largest))
+    if (round_shares(p, s, s->weight, tokens) == 0 &&
+        memory_fits(p, p->n, NULL, tokens, s->largest))
         return 0;
     boxed.cap = s->box;
     n = memory_best_boxes(p, NULL, s->weight, box, s->box);

@@ -57,7 +57,8 @@ int plan_has_linear(const hcp_plan *plan)
     for (size_t r = 0; r < plan->n_ranks; r++)
         if (plan->ranks[r].linear_before_us > 0 ||
             plan->ranks[r].linear_before_fixed_us > 0 ||
-            plan->ranks[r].linear_after_us > 0 || plan->ranks[r].linear_after_fixed_us > 0)
+            plan->ranks[r].linear_after_us > 0 ||
+            plan->ranks[r].linear_after_fixed_us > 0)
             return 1;
     return 0;
 }
@@ -333,8 +334,8 @@ static int print_alike(const hcp_plan *plan, FILE *out)
     rc = hcp_table_print(t, out);
     if (left > 0)
         fprintf(out, "... and %zu more ranks\n", left);
-    fprintf(out, "ranks that are alike share a line, with their longest times; --json has "
-                 "every rank\n");
+    fprintf(out, "ranks that are alike share a line, with their longest times; --json "
+                 "has every rank\n");
     free(done);
     return rc;
 }

@@ -14,7 +14,8 @@ int hcp_check_class(const hcp_provider *provider, const hcp_runtime *runtime,
     static const struct block {
         int causal;
         int64_t q_len, kv_len;
-    } prefill[N] = {{0, 129, 1000}, {1, 257, 257}}, decode[N] = {{0, 1, 1000}, {1, 16, 257}};
+    } prefill[N] = {{0, 129, 1000}, {1, 257, 257}},
+      decode[N] = {{0, 1, 1000}, {1, 16, 257}};
     const struct block *cases = hcp_is_decode(shape) ? decode : prefill;
     *o_error = 0;
     for (int i = 0; i < N; i++) {

@@ -42,7 +42,8 @@ int link_beside_ready(struct link_beside *b, struct hcp_err *err);
 int link_beside_measure(struct link_beside *b, struct hcp_err *err);
 /* Rank 0: the lines of link-beside.h; say() takes each over. */
 void link_beside_say(const struct link_beside *b, void (*say)(json_t *line));
-/* After the transport is closed, which may have shared the buffers with the other rank. */
+/* After the transport is closed, which may have shared the buffers with the other
+ * rank. */
 void link_beside_close(struct link_beside *b);
 
 #endif

@@ -122,8 +122,8 @@ void hcp_run_explain_adaptive(const struct hcp_sweep *run)
                                            out.cells + a->left_out.cells};
             if (!a->met && a->heldout.cells > 0)
                 fprintf(stderr,
-                        "hcp-profile: %s@%s %s: %s: held-out error %.1f %% median, %.1f %% "
-                        "p90 with %s\n",
+                        "hcp-profile: %s@%s %s: %s: held-out error %.1f %% median, %.1f "
+                        "%% p90 with %s\n",
                         run->info.slug, *l->limit ? l->limit : "none",
                         causal ? "causal" : "full",
                         is_within(run, &a->heldout)

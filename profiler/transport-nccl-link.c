@@ -270,7 +270,8 @@ static int write_card(hcp_transport *t, const hcp_nccl_api *api, struct card *ca
     return HCP_OK;
 }
 
-/* Between what it takes for two hosts NCCL goes through the network, whatever the GPUs. */
+/* Between what it takes for two hosts NCCL goes through the network, whatever the
+ * GPUs. */
 static int share_gpu(const struct card *a, const struct card *b)
 {
     return strcmp(a->uuid, b->uuid) == 0 &&

@@ -29,9 +29,9 @@ struct nccl_link {
  * does not answer. Streams are there already. A ring of one rank has none. */
 int hcp_nccl_connect(hcp_transport *t, const hcp_nccl_api *api, struct nccl_link *in,
                      struct nccl_link *out, struct hcp_err *err);
-/* One communicator of all ranks of t, for messages between any two, with the blocks that a
- * link of the ring would have; as hcp_nccl_connect() otherwise, but that it waits for ranks
- * that do not come. NULL in a mesh of one. */
+/* One communicator of all ranks of t, for messages between any two, with the blocks that
+ * a link of the ring would have; as hcp_nccl_connect() otherwise, but that it waits for
+ * ranks that do not come. NULL in a mesh of one. */
 int hcp_nccl_join(hcp_transport *t, const hcp_nccl_api *api, ncclComm_t *comm,
                   struct hcp_err *err);
 /* Ends a link after good passes; both its ends do. */

@@ -308,12 +308,14 @@ static void run_rebalance(const hcp_models *models, size_t n)
     for (int t = 0; t < 200; t++) {
         double ms;
 
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
+            double noise = 0.001 * (double)((i * 7 + (size_t)t * 5) % 11);
+
             hcp_rebalance_observe(r, i,
-                                  p.plan.ranks[i].compute_ms *
-                                      (1 + 0.001 * (double)((i * 7 + (size_t)t * 5) % 11)) *
+                                  p.plan.ranks[i].compute_ms * (1 + noise) *
                                       (i == 0 && t >= 150 ? 1.5 : 1),
                                   0);
+        }
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
         hcp_rebalance_step(r, -1, NULL, 0, &v);
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);

@@ -136,11 +136,10 @@ static void move_one(const struct transfer *t)
     size_t bytes = t->bytes;
     int fd = t->comm->fds[t->sends][t->peer];
     char taken = 1;
-    int bad = t->sends
-                  ? write_all(fd, &bytes, sizeof bytes) || write_all(fd, t->data, bytes) ||
-                        read_all(fd, &taken, 1)
-                  : read_all(fd, &bytes, sizeof bytes) || bytes != t->bytes ||
-                        read_all(fd, t->data, bytes) || write_all(fd, &taken, 1);
+    int bad = t->sends ? write_all(fd, &bytes, sizeof bytes) ||
+                             write_all(fd, t->data, bytes) || read_all(fd, &taken, 1)
+                       : read_all(fd, &bytes, sizeof bytes) || bytes != t->bytes ||
+                             read_all(fd, t->data, bytes) || write_all(fd, &taken, 1);
     if (bad)
         t->comm->error = ncclRemoteError;
 }

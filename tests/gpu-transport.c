@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All transports between GPUs (copy: between two), one rank a GPU: starts mpirun itself
- * with as many ranks as there are GPUs unless a launcher has done so. One GPU is shared by
- * two ranks, or as many as a launcher starts, which NCCL takes for ranks of several hosts.
+ * with as many ranks as there are GPUs unless a launcher has done so. One GPU is shared
+ * by two ranks, or as many as a launcher starts, which NCCL takes for ranks of several
+ * hosts.
  */
 #include <stdio.h>
 #include <stdlib.h>

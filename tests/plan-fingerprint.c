@@ -76,8 +76,9 @@ static int ask_capped(const hcp_models *models, const struct fixture *kinds,
     for (size_t r = 0; r < n; r++) {
         hcp_rank_init(&ranks[r]);
         strcpy(ranks[r].device, kinds[which[r]].device);
-        ranks[r].max_bytes =
-            4096 * (int64_t)(fixture_real(seed, 2, 12) * (double)q.seq_len / (double)n + 1);
+        ranks[r].max_bytes = 4096 * (int64_t)(fixture_real(seed, 2, 12) *
+                                                  (double)q.seq_len / (double)n +
+                                              1);
     }
     hcp_shape_init(&shape);
     q.layers = 2;

@@ -153,7 +153,8 @@ static void refusals(void **state)
         case 7: c.ci_hi_ms = 0.5; break;
         case 8: c.key.kv_heads = 5; break;
         case 9: c.sm_seen = 200; c.sm_count = 132; break;
-        case 10: c.time_ms = 0.0648; break; /* 275 GFLOP: 4.3 times H200's 989.4 TFLOP/s */
+        /* 275 GFLOP: 4.3 times H200's 989.4 TFLOP/s */
+        case 10: c.time_ms = 0.0648; break;
         case 11: c.peak_tflops = 210; break; /* 275 TFLOP/s */
         case 12: strcpy(c.mask, "band"); break;
         case 13: strcpy(c.key.dtype, "int8"); break;

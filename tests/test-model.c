@@ -512,8 +512,8 @@ static void test_random_damage(void **state)
     assert_true(kept > 0 && gone > kept / 10);
 }
 
-/* Rows and keys looked up apart give the bits of the calls, also with another model's keys
- * where these are the same; sources come without times. */
+/* Rows and keys looked up apart give the bits of the calls, also with another model's
+ * keys where these are the same; sources come without times. */
 static void test_rows(void **state)
 {
     static struct arrays s;

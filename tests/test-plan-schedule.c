@@ -115,8 +115,8 @@ static void check_step(const struct split *s, const struct ring_schedule *schedu
     }
 }
 
-/* What the executor takes for one layer's keys and values (ring-memory.c), of which a plan
- * counts those of all layers: there are two. */
+/* What the executor takes for one layer's keys and values (ring-memory.c), of which a
+ * plan counts those of all layers: there are two. */
 static int64_t allocated(const struct split *s, const struct ring_schedule *schedule)
 {
     const hcp_shape *shape = &s->plan.shape;

@@ -34,8 +34,8 @@ void transport_cases_refused(const struct transport_world *w);
 /* The last rank's first block is delta bytes longer than the plan of rank 0 says. */
 void transport_cases_mismatch(const struct transport_world *w, int64_t bytes,
                               int64_t delta);
-/* nccl: a number of channels is what is asked of NCCL ($FAKE_NCCL_CHANNELS makes fake-nccl
- * refuse others), and numbers that cannot be are refused. */
+/* nccl: a number of channels is what is asked of NCCL ($FAKE_NCCL_CHANNELS makes
+ * fake-nccl refuse others), and numbers that cannot be are refused. */
 void transport_cases_channels(const struct transport_world *w);
 /* copy, two ranks (transport-copy-cases.c): one block each way or one way, in new memory
  * now and then, every byte compared; and passes that it refuses. */
