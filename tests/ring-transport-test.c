@@ -117,6 +117,54 @@ static void precede(const struct transport_world *w)
     r->stream_destroy(stream);
 }
 
+enum { SETTLED_BYTES = 300000 };
+
+/* Passes that some ranks have not begun, and nobody ends: once they are settled nothing
+ * is written to their blocks, and transports that follow are none the worse. */
+static void settle(const struct transport_world *w)
+{
+    static unsigned char block[2][SETTLED_BYTES];
+    const hcp_runtime *r = w->runtime;
+    char why[1200] = "";
+    int good = 1, begun = 0;
+
+    for (int round = 0; round < 8; round++) {
+        struct hcp_message out = {block[0], SETTLED_BYTES};
+        struct hcp_message in = {block[1], SETTLED_BYTES};
+        const struct hcp_transfer steps[2] = {
+            {.send = 1, .slot = -1, .pieces = &out, .n_pieces = 1},
+            {.receive = 1, .slot = 0, .pieces = &in, .n_pieces = 1}};
+        struct hcp_err err = {0};
+        void *stream = NULL, *start = NULL;
+        hcp_transport *t = open_transport(w, PATIENCE_S, why, sizeof why);
+
+        if (!t || r->stream_create(&stream) || r->event_create(&start))
+            abort();
+        memset(block, 1, sizeof block);
+        if ((round + w->rank) % 3 != 0) {
+            begun++;
+            good &= r->event_record(start, stream) == HCP_RC_OK &&
+                    hcp_transport_begin(t, steps, 2, start, &err) == HCP_OK;
+        }
+        sleep_ms((round * 5 + w->rank * 3) % 7);
+        good &= hcp_transport_settle(t, &err) == HCP_OK;
+        if (*err.text)
+            snprintf(why, sizeof why, "round %d: %s", round, err.text);
+        memset(block, 2, sizeof block);
+        hcp_transport_close(t);
+        MPI_Barrier(w->comm);
+        for (size_t i = 0; i < sizeof block; i++)
+            if (((unsigned char *)block)[i] != 2) {
+                snprintf(why, sizeof why, "round %d: a block was written", round);
+                good = 0;
+                break;
+            }
+        r->event_destroy(start);
+        r->stream_destroy(stream);
+    }
+    all_ok(w, good && begun > 0, why, "%s: passes that nobody ends are settled", w->name);
+}
+
 /* 0: there is no such case. */
 static int run_case(const struct transport_world *w, const char *what, char **more,
                     int *taken)
@@ -136,6 +184,7 @@ static int run_case(const struct transport_world *w, const char *what, char **mo
         {"shared", shared},
         {"hosts", host_ids},
         {"precede", precede},
+        {"settle", settle},
     };
     if (strcmp(what, "passes") == 0) {
         int n = *more ? atoi(*more) : 10;
