@@ -68,8 +68,8 @@ const char *hcp_linear_library(const hcp_linear *linear, const char **version);
 void hcp_linear_ms(const hcp_linear *linear, int64_t tokens,
                    struct hcp_linear_answer *out);
 
-/* The measured numbers of tokens next to this one, itself if it was measured, of the product
- * for which they are farthest apart: 0, INT64_MAX where there is none. */
+/* The measured numbers of tokens next to this one, itself if it was measured, of the
+ * product for which they are farthest apart: 0, INT64_MAX where there is none. */
 void hcp_linear_between(const hcp_linear *linear, int64_t tokens, int64_t *below,
                         int64_t *above);
 

@@ -100,7 +100,8 @@ void ring_identify(const struct ring_program *p, const hcp_plan *plan,
              "buffers %d, sub-blocks %d%s, transport %s%s, seed %llu%s%s, passes %d",
              (int)plan->buffers, (int)plan->sub_blocks, plan->barrier ? ", barrier" : "",
              p->o.transport, channels, (unsigned long long)p->o.seed,
-             p->o.search ? ", search" : p->o.transition ? ", transition" : "", p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
+             p->o.search ? ", search" : p->o.transition ? ", transition" : "",
+             p->o.verify_rows >= 0 ? ", verify" : "", p->o.repeat);
     if (p->o.rebalance) {
         size_t at = strlen(id->options);
 

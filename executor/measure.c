@@ -287,7 +287,8 @@ static int summarise(struct ring_result *r, struct hcp_err *err)
         return hcp_fail(err, HCP_FAILED, "out of memory");
     }
     for (size_t k = 0; k < n; k++) {
-        ranks[k].total_ms = median_of(r, n, k, offsetof(struct ring_times, total_ms), room);
+        ranks[k].total_ms = median_of(r, n, k, offsetof(struct ring_times, total_ms),
+                                      room);
         ranks[k].compute_ms =
             median_of(r, n, k, offsetof(struct ring_times, compute_ms), room);
         ranks[k].wait_ms = median_of(r, n, k, offsetof(struct ring_times, wait_ms), room);

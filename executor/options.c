@@ -48,8 +48,8 @@ enum {
 
 static const struct argp_option options[] = {
     {"plan", OPT_PLAN, "FILE", 0,
-     "Plan printed by 'hcp-plan split --json' (of one sequence, of documents, of chunks), "
-     "or plans by 'compare --json' (- reads standard input); may be repeated",
+     "Plan printed by 'hcp-plan split --json' (of one sequence, of documents, of "
+     "chunks), or plans by 'compare --json' (- reads standard input); may be repeated",
      1},
     {"local", OPT_LOCAL, "N", 0, "Start N ranks on this host with mpirun", 1},
     {"from", OPT_FROM, "FILE", 0,
@@ -115,7 +115,8 @@ static const struct argp_option options[] = {
      30},
     {"hidden", OPT_HIDDEN, "N", 0, "The same of a layer of this hidden size", 30},
     {"ffn", OPT_FFN, "N", 0, "... and intermediate size of the MLP", 30},
-    {"mlp", OPT_MLP, "KIND", 0, "... which is gated (as without this option) or plain", 30},
+    {"mlp", OPT_MLP, "KIND", 0, "... which is gated (as without this option) or plain",
+     30},
     {"rebalance", OPT_REBALANCE, NULL, 0,
      "Change the plan in the middle of the passes where ranks' speeds change and it pays "
      "(with --plan: --db has their models)",
@@ -256,7 +257,8 @@ static int set_run(int key, const char *arg, struct ring_options *o, struct hcp_
     return set_question(key, arg, o, err);
 }
 
-static int set_layer(int key, const char *arg, struct ring_options *o, struct hcp_err *err)
+static int set_layer(int key, const char *arg, struct ring_options *o,
+                     struct hcp_err *err)
 {
     struct hcp_err why = {0};
     int rc;
@@ -272,7 +274,8 @@ static int set_layer(int key, const char *arg, struct ring_options *o, struct hc
                    ? HCP_OK
                    : hcp_fail(err, HCP_USAGE, "--mlp '%s': use gated or plain", arg);
     default:
-        rc = hcp_parse_len(arg, 1, key == OPT_FFN ? &o->layer.ffn : &o->layer.hidden, &why);
+        rc = hcp_parse_len(arg, 1, key == OPT_FFN ? &o->layer.ffn : &o->layer.hidden,
+                           &why);
         return rc ? hcp_fail(err, rc, "%s: %.900s", key == OPT_FFN ? "--ffn" : "--hidden",
                              why.text)
                   : HCP_OK;
@@ -335,7 +338,8 @@ static int add_failing(const char *arg, struct ring_options *o, struct hcp_err *
 
 static int set_move_ms(const char *arg, struct ring_options *o, struct hcp_err *err)
 {
-    if (hcp_parse_double(arg, &o->move_ms, NULL) || !(o->move_ms >= 0 && o->move_ms <= 1e12))
+    if (hcp_parse_double(arg, &o->move_ms, NULL) ||
+        !(o->move_ms >= 0 && o->move_ms <= 1e12))
         return hcp_fail(err, HCP_USAGE, "--move-ms '%.60s' is not in 0..1e12", arg);
     return HCP_OK;
 }
@@ -373,14 +377,15 @@ static int check_transition(struct ring_options *o, const struct argp_state *sta
         return 0;
     }
     if (!o->from || !o->to)
-        argp_error(state, "transition: give --from and --to, two plans printed by 'hcp-plan "
-                          "split --json'");
-    if (o->moves && (o->steps || o->given & (RING_GIVEN_ALPHA | RING_GIVEN_GBPS) || o->db))
-        argp_error(state, "transition: --moves is an answer; leave --db, --steps and the link "
-                          "out");
+        argp_error(state, "transition: give --from and --to, two plans printed by "
+                          "'hcp-plan split --json'");
+    if (o->moves &&
+        (o->steps || o->given & (RING_GIVEN_ALPHA | RING_GIVEN_GBPS) || o->db))
+        argp_error(state, "transition: --moves is an answer; leave --db, --steps and the "
+                          "link out");
     if (o->n_plan_files || o->ranks || o->strategies || o->shape.seq_len)
-        argp_error(state, "transition: its plans are --from and --to; leave --plan, --ranks, "
-                          "--strategy and --seq-len out");
+        argp_error(state, "transition: its plans are --from and --to; leave --plan, "
+                          "--ranks, --strategy and --seq-len out");
     return add_file(o, o->to) || add_file(o, o->from) ? ENOMEM : 0;
 }
 
@@ -402,17 +407,18 @@ static void check(const struct ring_options *o, const struct argp_state *state)
         argp_error(state, "--slow, --fail and --move-ms are of --rebalance");
     if (o->rebalance && (o->search || o->transition || o->question.joint ||
                          strcmp(o->shape.phase, "prefill") != 0))
-        argp_error(state, "--rebalance is of passes of prefill: not of search, transition, "
-                          "--joint or --phase decode");
+        argp_error(state, "--rebalance is of passes of prefill: not of search, "
+                          "transition, --joint or --phase decode");
     if (o->rebalance && o->n_plan_files && !o->db)
         argp_error(state, "--rebalance asks the library for other plans; give --db FILE "
                           "with the models of the ranks of --plan");
     if (o->channels && strcmp(o->transport, "mpi") == 0)
         argp_error(state, "--channels are NCCL's; --transport mpi has none");
     if (o->model && (o->layer.hidden || o->layer.ffn || o->given & RING_GIVEN_MLP))
-        argp_error(state, "--model has its own layer; leave --hidden, --ffn and --mlp out");
-    if (!o->layer.hidden != !o->layer.ffn || (o->given & RING_GIVEN_MLP && !o->layer.ffn &&
-                                              !o->model))
+        argp_error(state, "--model has its own layer; leave --hidden, --ffn and --mlp "
+                          "out");
+    if (!o->layer.hidden != !o->layer.ffn ||
+        (o->given & RING_GIVEN_MLP && !o->layer.ffn && !o->model))
         argp_error(state, "a layer has --hidden and --ffn; give both");
     if (o->plugin && o->provider)
         argp_error(state, "--kernel and --provider both name a kernel; use one");
@@ -547,8 +553,8 @@ void ring_options_parse(int argc, char **argv, struct ring_options *out)
         "Runs plans of ring attention on real ranks, started by mpirun, srun or --local, "
         "and puts what was predicted and what was measured side by side.\n"
         "'hcp-ring search' also measures splits around the plans and reports the best "
-        "it found; 'hcp-ring transition' moves keys and values from the shares of one plan "
-        "to those of another.",
+        "it found; 'hcp-ring transition' moves keys and values from the shares of one "
+        "plan to those of another.",
         children,
         NULL,
         NULL};

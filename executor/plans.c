@@ -468,9 +468,9 @@ static int has_linear(const hcp_plan *plan)
     return 0;
 }
 
-/* The command line's way of running a plan. What a plan file predicts of another way is no
- * prediction of this one; nor is that of a whole layer one of its attention, or the other
- * way round. */
+/* The command line's way of running a plan. What a plan file predicts of another way is
+ * no prediction of this one; nor is that of a whole layer one of its attention, or the
+ * other way round. */
 static int change(const struct ring_options *o, hcp_plan *plan, struct hcp_err *err)
 {
     const hcp_question *q = &o->question;
@@ -481,8 +481,9 @@ static int change(const struct ring_options *o, hcp_plan *plan, struct hcp_err *
         (o->given & (RING_GIVEN_BUFFERS | RING_GIVEN_SUB_BLOCKS | RING_GIVEN_BARRIER) ||
          o->layer.hidden))
         return hcp_fail(err, HCP_USAGE,
-                        "in decode KV stays where it is, and a step is of attention alone; "
-                        "leave --buffers, --sub-blocks, --barrier and the layer out");
+                        "in decode KV stays where it is, and a step is of attention "
+                        "alone; leave --buffers, --sub-blocks, --barrier and the layer "
+                        "out");
     if (o->given & RING_GIVEN_BUFFERS)
         plan->buffers = q->buffers;
     if (o->given & RING_GIVEN_SUB_BLOCKS)
@@ -492,8 +493,8 @@ static int change(const struct ring_options *o, hcp_plan *plan, struct hcp_err *
     if ((before[0] != plan->buffers || before[1] != plan->sub_blocks) &&
         hcp_plan_memory(plan, why, sizeof why))
         return hcp_fail(err, HCP_NO_ANSWER,
-                        "with --buffers %d and --sub-blocks %d the plan does not keep within "
-                        "its caps: %s",
+                        "with --buffers %d and --sub-blocks %d the plan does not keep "
+                        "within its caps: %s",
                         (int)plan->buffers, (int)plan->sub_blocks, why);
     if (before[0] == plan->buffers && before[1] == plan->sub_blocks &&
         before[2] == plan->barrier && has_linear(plan) == (o->layer.hidden > 0))
@@ -518,8 +519,8 @@ static int name_layer(struct ring_options *o, const hcp_shape *shape, struct hcp
     if (o->model && (layer->heads != shape->heads || layer->kv_heads != shape->kv_heads ||
                      layer->head_dim != shape->head_dim))
         return hcp_fail(err, HCP_USAGE,
-                        "%s has %d/%d heads x %d, the plan %d/%d x %d; give the model that "
-                        "was planned, or --hidden and --ffn",
+                        "%s has %d/%d heads x %d, the plan %d/%d x %d; give the model "
+                        "that was planned, or --hidden and --ffn",
                         o->model, (int)layer->heads, (int)layer->kv_heads,
                         (int)layer->head_dim, (int)shape->heads, (int)shape->kv_heads,
                         (int)shape->head_dim);
@@ -542,8 +543,8 @@ static int check_rebalance(const struct ring_plans *p, struct hcp_err *err)
     if (plan->joint || plan->has_links || ring_plan_is_decode(plan) ||
         ring_documents_any(p))
         return hcp_fail(err, HCP_USAGE,
-                        "--rebalance is for plans of prefill without --joint, --links and "
-                        "--documents; leave it out, or print another plan");
+                        "--rebalance is for plans of prefill without --joint, --links "
+                        "and --documents; leave it out, or print another plan");
     return HCP_OK;
 }
 
@@ -566,8 +567,8 @@ int ring_plans_load(struct ring_options *o, struct ring_plans *out,
         (o->search || o->transition ||
          o->given & (RING_GIVEN_BUFFERS | RING_GIVEN_SUB_BLOCKS | RING_GIVEN_BARRIER)))
         rc = hcp_fail(err, HCP_USAGE,
-                      "a plan is of documents, which are run as it says, whole blocks with a "
-                      "buffer for each; leave %s out",
+                      "a plan is of documents, which are run as it says, whole blocks "
+                      "with a buffer for each; leave %s out",
                       o->search       ? "search"
                       : o->transition ? "transition"
                                       : "--buffers, --sub-blocks and --barrier");
@@ -580,8 +581,9 @@ int ring_plans_load(struct ring_options *o, struct ring_plans *out,
     if (rc == HCP_OK)
         rc = name_layer(o, &p.plans[0].shape, err);
     /* A database that is not there yet gets the results. */
-    if (rc == HCP_OK && ((o->transition && !o->moves) || (o->n_plan_files && o->rebalance) ||
-                         (o->n_plan_files && o->search && o->db && !access(o->db, F_OK))))
+    if (rc == HCP_OK &&
+        ((o->transition && !o->moves) || (o->n_plan_files && o->rebalance) ||
+         (o->n_plan_files && o->search && o->db && !access(o->db, F_OK))))
         rc = bind_files(o, &p, err);
     for (size_t i = 0; rc == HCP_OK && i < p.n; i++)
         rc = change(o, &p.plans[i], err);

@@ -23,8 +23,15 @@
 
 /* ---- options.c ------------------------------------------------------------ */
 
-enum { RING_GIVEN_BUFFERS = 1, RING_GIVEN_SUB_BLOCKS = 2, RING_GIVEN_BARRIER = 4, RING_GIVEN_MLP = 8,
-       RING_GIVEN_ALPHA = 16, RING_GIVEN_GBPS = 32, RING_GIVEN_MOVE = 64 };
+enum {
+    RING_GIVEN_BUFFERS = 1,
+    RING_GIVEN_SUB_BLOCKS = 2,
+    RING_GIVEN_BARRIER = 4,
+    RING_GIVEN_MLP = 8,
+    RING_GIVEN_ALPHA = 16,
+    RING_GIVEN_GBPS = 32,
+    RING_GIVEN_MOVE = 64
+};
 
 enum { RING_SLOWED = 16 }; /* at most, and as many that fail */
 
@@ -104,8 +111,9 @@ int ring_exit_code(hcp_status status);
 int ring_plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
                      struct hcp_err *err);
 
-/* plans-documents.c: a plan of documents from text, and the plan of its pack: the documents
- * one behind the other as one sequence, parts as segments. file is for messages. */
+/* plans-documents.c: a plan of documents from text, and the plan of its pack: the
+ * documents one behind the other as one sequence, parts as segments. file is for
+ * messages. */
 int ring_documents_read(const char *file, const char *text, size_t length, hcp_plan *plan,
                         hcp_documents_plan **out, struct hcp_err *err);
 void ring_documents_free(hcp_documents_plan *d); /* accepts NULL */
@@ -277,8 +285,8 @@ int ring_search(struct ring_program *p, struct hcp_err *err);
 /* hcp-ring transition: moves KV from the shares of plans[1] to those of plans[0].
  * Collective. */
 int ring_transition(struct ring_program *p, struct hcp_err *err);
-/* moves-file.c: the answer in a file, as hcp_plan_moves() gives it for these plans; arrays
- * of out as there. Whether it moves every token once is not looked at. */
+/* moves-file.c: the answer in a file, as hcp_plan_moves() gives it for these plans;
+ * arrays of out as there. Whether it moves every token once is not looked at. */
 int ring_moves_read(const char *file, const hcp_plan *from, const hcp_plan *to,
                     hcp_moves *out, struct hcp_err *err);
 

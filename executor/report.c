@@ -131,7 +131,8 @@ json_t *ring_result_json(const struct ring_program *p, const struct ring_result 
         set_text(o, "phase", "decode");
         set_int(o, "batch", plan->shape.batch);
         set_text(o, "merge", hcp_merge_name(plan->merge));
-        set_real(o, "predicted_merge_ms", isnan(plan->makespan_ms) ? NAN : plan->merge_ms);
+        set_real(o, "predicted_merge_ms",
+                 isnan(plan->makespan_ms) ? NAN : plan->merge_ms);
     }
     if (documents) {
         set_int(o, "documents", (int64_t)documents->n_documents);
@@ -284,9 +285,9 @@ static int print_one(const struct ring_program *p, const struct ring_result *r)
                (long long)plan->seq_len, (long long)documents->n_cut,
                plan->causal ? "causal" : "full");
     else
-        printf("\n%s, %lld tokens, %s mask, %s layout: ", hcp_strategy_name(plan->strategy),
-               (long long)plan->seq_len, plan->causal ? "causal" : "full",
-               hcp_layout_name(plan->layout));
+        printf("\n%s, %lld tokens, %s mask, %s layout: ",
+               hcp_strategy_name(plan->strategy), (long long)plan->seq_len,
+               plan->causal ? "causal" : "full", hcp_layout_name(plan->layout));
     printf("measured %.3f ms (95 %%: %.3f..%.3f, %d passes)", r->makespan.median,
            r->makespan.ci_lo, r->makespan.ci_hi, r->repeats);
     if (!isnan(plan->makespan_ms))

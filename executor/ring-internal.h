@@ -41,7 +41,7 @@ struct ring {
     struct hcp_transfer *transfers; /* [m]; two levels: of the inner ring, and */
     hcp_transport *outer;           /* that of the other; NULL: one ring */
     struct hcp_transfer *outer_transfers; /* [m / inner] */
-    void **rounds; /* [m / inner] event: the block that goes round the node next is here */
+    void **rounds; /* [m / inner] event: the block that goes round a node next is here */
     /* [2][m] of the last pass, ms after its start: inner transfers by step, outer ones by
      * the step of their block. */
     struct hcp_transfer_times *level_times;

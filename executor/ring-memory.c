@@ -9,7 +9,8 @@
  *            what is appended makes one message with what was there
  *   packed   the same as its pieces travel, where there are several
  *   buffers  one a block that is held beside the own one; a piece of n tokens from token
- *            `first` lies at first * token_bytes: K then V, [batch][kv_heads][n][head_dim]
+ *            `first` lies at first * token_bytes: K then V, each
+ *            [batch][kv_heads][n][head_dim]
  *   o, lse   fp32 [batch][heads][tokens][head_dim] and [batch][heads][tokens]
  */
 #include "config.h"
@@ -92,8 +93,8 @@ static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
         rc = ring_grab(r, &r->buffers, n_buffers * r->schedule.max_block * r->token_bytes,
                   "receive buffers", err);
     if (rc == HCP_OK)
-        rc = ring_grab(r, &r->o, rows * p->head_dim * (int64_t)sizeof(float), "the output",
-                  err);
+        rc = ring_grab(r, &r->o, rows * p->head_dim * (int64_t)sizeof(float),
+                       "the output", err);
     if (rc == HCP_OK)
         rc = ring_grab(r, &r->lse, rows * (int64_t)sizeof(float), "the log-sum-exp", err);
     return rc;
@@ -123,9 +124,10 @@ static int fill(const ring *r, char *out, int64_t heads, int kv, uint64_t seed,
             int64_t end = local + seg->length, to = first + n < end ? first + n : end;
 
             if (from < to) {
-                uint64_t at = (uint64_t)(bh * plan->seq_len + seg->offset + from - local) *
-                              (uint64_t)p->head_dim;
-                char *dst = out + (bh * n + from - first) * p->head_dim * r->element_bytes;
+                int64_t row = bh * plan->seq_len + seg->offset + from - local;
+                uint64_t at = (uint64_t)row * (uint64_t)p->head_dim;
+                char *dst =
+                    out + (bh * n + from - first) * p->head_dim * r->element_bytes;
                 int rc = r->config.runtime->randn(dst, (to - from) * p->head_dim,
                                                   p->dtype, seed, at, r->stream);
                 if (rc)
@@ -210,8 +212,8 @@ static int make_attention(ring *r, struct made *made, const hcp_attn_problem *pr
     int rc;
 
     if (spare && device.kind == HCP_DEVICE_CUDA)
-        device.sm_count -= ring_schedule_spare_sms(&r->schedule, c->spare_sms, c->channels,
-                                                   device.sm_count);
+        device.sm_count -= ring_schedule_spare_sms(&r->schedule, c->spare_sms,
+                                                   c->channels, device.sm_count);
     for (size_t i = 0; i < r->n_attentions; i++) {
         if (made[i].sm_count == device.sm_count &&
             memcmp(&made[i].problem, problem, sizeof *problem) == 0) {
@@ -334,7 +336,8 @@ static int make_steps(ring *r, int32_t n_buffers, struct hcp_err *err)
         if (s->inner > 0 && k % s->inner == 0) { /* one message, in two rings */
             r->outer_transfers[round] = *transfer;
             r->outer_transfers[round].send = step->send_out;
-            r->outer_transfers[round].slot = k > 0 ? slot - n_buffers + outer_buffers(s) : -1;
+            r->outer_transfers[round].slot =
+                k > 0 ? slot - n_buffers + outer_buffers(s) : -1;
             transfer->receive = 0;
             transfer->slot = -1;
         }

@@ -44,8 +44,10 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
     unsigned char *present = calloc(plan->n_ranks, 1);
     ring *r = calloc(1, sizeof *r);
     int32_t ring_size;
-    int decode = 0, rc = present && r ? HCP_OK : hcp_fail(err, HCP_FAILED, "out of memory");
+    int decode = 0, rc = HCP_OK;
 
+    if (!present || !r)
+        rc = hcp_fail(err, HCP_FAILED, "out of memory");
     if (rc == HCP_OK) {
         r->config = *config;
         r->comm = MPI_COMM_NULL;
@@ -54,12 +56,13 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
         decode = ring_plan_is_decode(plan);
         rc = decode ? ring_decode_schedule(plan, config->rank, &r->schedule, err)
              : config->documents
-                 ? ring_schedule_documents(config->documents, config->rank, &r->schedule, err)
+                 ? ring_schedule_documents(config->documents, config->rank,
+                                           &r->schedule, err)
              : config->chunk
                  ? ring_schedule_chunk(plan, config->chunk->offset, config->chunk->tokens,
                                        config->rank, &r->schedule, err)
                  : ring_schedule_make(plan, config->rank, config->sub_blocks,
-                                         &r->schedule, err);
+                                      &r->schedule, err);
     }
     ring_size = plan->inner_ranks > 0 ? plan->inner_ranks : r->schedule.m;
     if (rc == HCP_OK && config->buffers == 1 && ring_size > 2 && !decode)
@@ -69,8 +72,8 @@ int ring_open(const struct ring_config *config, ring **out, struct hcp_err *err)
                       (int)ring_size);
     if (rc == HCP_OK && plan->inner_ranks > 0 && (config->barrier || config->layer))
         rc = hcp_fail(err, HCP_USAGE,
-                      "rings of rings are run without a barrier and without the rest of a "
-                      "layer; leave --barrier and --model out");
+                      "rings of rings are run without a barrier and without the rest of "
+                      "a layer; leave --barrier and --model out");
     if (rc == HCP_OK && config->barrier && plan->late_kv)
         rc = hcp_fail(err, HCP_USAGE,
                       "a plan with late KV has no steps that all ranks share; leave "

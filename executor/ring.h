@@ -69,8 +69,8 @@ struct ring_config {
     int32_t sms; /* that they are chosen for; 0: those the device shows */
     int32_t spare_sms; /* asked of ring_schedule_spare_sms(); < 0: as it thinks best */
     int32_t channels;  /* of the links, each direction; 0: not known */
-    const struct ring_kv *kv; /* of decode: [n_kv] this rank's KV, the caller's, which lasts
-                                 as long as the ring; NULL: made from the seed */
+    const struct ring_kv *kv; /* of decode: [n_kv] this rank's KV, the caller's, which
+                                 lasts as long as the ring; NULL: made from the seed */
     int32_t n_kv;
     const hcp_documents_plan *documents; /* whose pack `plan` is, one behind the other; it
                                             outlives the ring. NULL: one sequence */
@@ -110,8 +110,8 @@ int64_t ring_meetings(const ring *r);
  * HCP_FAILED: MPI failed, or no memory; then the process can only end. */
 int ring_abandon(ring *r, int64_t most_meetings, struct hcp_err *err);
 int ring_plan_is_decode(const hcp_plan *plan);
-/* From the next pass on attention takes factor >= 1 times its time on this rank: after each
- * piece it spins, the CPU or one thread on the GPU's stream. Not decode. */
+/* From the next pass on attention takes factor >= 1 times its time on this rank: after
+ * each piece it spins, the CPU or one thread on the GPU's stream. Not decode. */
 int ring_slow(ring *r, double factor, struct hcp_err *err);
 void ring_close(ring *r); /* collective after a good pass; accepts NULL */
 

@@ -98,9 +98,9 @@ static void find_slots(const hcp_plan *plan, const int32_t *active, int32_t m,
 static int no_levels(struct hcp_err *err, const char *what)
 {
     return hcp_fail(err, HCP_USAGE,
-                    "rings of rings have whole blocks, every rank working on each, and as "
-                    "many ranks with tokens on every node: this has %s; make the plan anew "
-                    "with 'hcp-plan split --double-ring'",
+                    "rings of rings have whole blocks, every rank working on each, and "
+                    "as many ranks with tokens on every node: this has %s; make the plan "
+                    "anew with 'hcp-plan split --double-ring'",
                     what);
 }
 

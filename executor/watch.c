@@ -297,7 +297,8 @@ static void *follow(void *arg)
             double left = time_left(w, now, what, &on_rank);
             if (left <= 0)
                 end_by_timeout(w, what, on_rank);
-            ms = left < LOOK_EVERY_S ? (int)(left * 1000) + 1 : (int)(LOOK_EVERY_S * 1000);
+            ms = left < LOOK_EVERY_S ? (int)(left * 1000) + 1
+                                     : (int)(LOOK_EVERY_S * 1000);
         }
         if (poll(w->fds, (nfds_t)w->n + 2, ms) <= 0) {
             double late = hcp_now_s() - now - ms / 1000.0;

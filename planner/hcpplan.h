@@ -144,22 +144,22 @@ typedef struct hcp_rank {
     char device[64];    /* slug, as hcp-profile stores it: "nvidia-h200"; or "spec:a100",
                            a GPU by its data sheet (hcp_models_load_specs()) */
     char limit[32];     /* "mps:10" "green:24" "cpu:50"; "" = the whole device */
-    int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none. Where queries
-                           and KV are split apart: never the KV of more tokens */
-    /* The rest of a layer, in us: a token, and fixed. Before its ring a rank computes what
-     * its own Q, K and V come from (it neither sends nor receives before that is done),
-     * after its last block the output projection and MLP. A rank without tokens has
-     * neither. 0 (default): attention alone. */
+    int64_t max_tokens; /* memory cap: never more tokens than this; 0 = none. Where
+                           queries and KV are split apart: never the KV of more tokens */
+    /* The rest of a layer, in us: a token, and fixed. Before its ring a rank computes
+     * what its own Q, K and V come from (it neither sends nor receives before that is
+     * done), after its last block the output projection and MLP. A rank without tokens
+     * has neither. 0 (default): attention alone. */
     double linear_before_us, linear_before_fixed_us;
     double linear_after_us, linear_after_fixed_us;
-    int64_t max_bytes;    /* memory cap in bytes, see hcp_plan_rank.memory_bytes; 0 = none */
+    int64_t max_bytes;    /* cap in bytes, see hcp_plan_rank.memory_bytes; 0 = none */
     int64_t weight_bytes; /* held whatever the tokens, of that; default 0 */
     double linear_error;  /* linear work is within 1 +- linear_error of the above with
                              about 90 % confidence, 0 .. 10; default 0: as given */
-    double time_scale; /* its blocks and linear work take that much of what is measured and
-                          given, HCP_PLAN_MIN_SCALE .. HCP_PLAN_MAX_SCALE: of a rank that
-                          has been seen to run slower (above 1) or faster than when it was
-                          profiled. Default 0: 1 */
+    double time_scale; /* its blocks and linear work take that much of what is measured
+                          and given, HCP_PLAN_MIN_SCALE .. HCP_PLAN_MAX_SCALE: of a rank
+                          that has been seen to run slower (above 1) or faster than when
+                          it was profiled. Default 0: 1 */
     double decode_linear_us; /* linear work of a decode step of a layer, all sequences;
                                 hcp_disagg_advise() alone looks at it. Default 0 */
 } hcp_rank;
@@ -192,15 +192,15 @@ typedef enum hcp_rings {
 } hcp_rings;
 
 /* How m ranks bring the partial results of a decode step together, so that all of them
- * have the result. A rank's partial result is batch * heads rows of head_dim + 1 floats: M
- * bytes. A transfer of b bytes takes alpha + b / speed; what ranks merge is not counted.
- * Sends of each: hcp_plan_merge_sends(). */
+ * have the result. A rank's partial result is batch * heads rows of head_dim + 1 floats:
+ * M bytes. A transfer of b bytes takes alpha + b / speed; what ranks merge is not
+ * counted. Sends of each: hcp_plan_merge_sends(). */
 typedef enum hcp_merge {
     HCP_MERGE_AUTO = 0,     /* question: the fastest; plan: nothing to merge */
-    HCP_MERGE_RING = 1,     /* each sums up an m-th of the rows, then passes it on: 2 (m - 1)
-                               rounds of M / m, whole rows */
-    HCP_MERGE_DOUBLING = 2, /* pairs exchange all they have: log2 m rounds of M; if m is no
-                               power of two, two more for the ranks above the last one */
+    HCP_MERGE_RING = 1,     /* each sums up an m-th of the rows, then passes it on:
+                               2 (m - 1) rounds of M / m, whole rows */
+    HCP_MERGE_DOUBLING = 2, /* pairs exchange all they have: log2 m rounds of M; if m is
+                               no power of two, two more for those above the last one */
     HCP_MERGE_GATHER = 3    /* each sends to all others at once, one after the other over
                                its link: alpha + (m - 1) M / speed */
 } hcp_merge;
@@ -244,7 +244,7 @@ typedef struct hcp_question {
                       queries' tokens */
     const int64_t *kv_tokens; /* hcp_plan_evaluate(): [n] tokens whose KV each rank keeps,
                                  which add up to seq_len; default NULL: as the queries */
-    int32_t layers;           /* whose KV a rank keeps of its tokens, 0 .. 65536; default 1 */
+    int32_t layers;           /* whose KV a rank keeps, 0 .. 65536; default 1 */
     int64_t activation_bytes; /* it holds beside that, a token; default 0 */
     int32_t node_ranks;      /* ranks a node has, in a row; default 0: no nodes. Not with
                                 links, an order to choose, joint or late_kv */
@@ -283,23 +283,23 @@ typedef struct hcp_plan_rank {
     double linear_before_ms, linear_after_ms; /* of its tokens */
     int32_t
         late_slots; /* of a plan with late_kv: by how much its KV is late (hcp_plan) */
-    int64_t first_kv_segment, n_kv_segments; /* its KV's part of hcp_plan.segments: that of
-                                                its queries unless the plan is joint */
+    int64_t first_kv_segment, n_kv_segments; /* its KV's part of hcp_plan.segments: that
+                                                of its queries unless the plan is joint */
     int64_t max_bytes, weight_bytes;          /* as in hcp_rank */
-    int64_t memory_bytes; /* weight_bytes, and for each of its tokens K and V of all layers,
-                             activation_bytes, and K and V of a layer once more where its
-                             block is sent in pieces; and receive buffers for K and V of a
-                             layer, `buffers` of them but at most one a rank of the ring
-                             beside it, each of the largest block that it receives. In a
-                             joint plan KV is that of kv_tokens, activations those of
-                             tokens. In a decode plan there are no such buffers but its
-                             own partial result and room for one more, or with
-                             HCP_MERGE_GATHER one of each other rank. 0 for a rank that is
-                             not in the ring. Never above max_bytes */
+    int64_t memory_bytes; /* weight_bytes, and for each of its tokens K and V of all
+                             layers, activation_bytes, and K and V of a layer once more
+                             where its block is sent in pieces; and receive buffers for K
+                             and V of a layer, `buffers` of them but at most one a rank of
+                             the ring beside it, each of the largest block that it
+                             receives. In a joint plan KV is that of kv_tokens,
+                             activations those of tokens. In a decode plan there are no
+                             such buffers but its own partial result and room for one
+                             more, or with HCP_MERGE_GATHER one of each other rank. 0 for
+                             a rank that is not in the ring. Never above max_bytes */
     double linear_error;  /* as in hcp_rank */
     double time_scale;    /* as in hcp_rank, 1 where that is 0 */
-    char kin[96]; /* "DEVICE[@LIMIT]" from whose times those of a data sheet are estimated;
-                     "": they are its own */
+    char kin[96]; /* "DEVICE[@LIMIT]" from whose times those of a data sheet are
+                     estimated; "": they are its own */
 } hcp_plan_rank;
 
 /* A rank's place in a plan with an order or links of its own. */
@@ -391,8 +391,8 @@ typedef struct hcp_plan {
                         longest compute_ms, and merge_ms. AUTO: one rank, or prefill */
     int64_t merge_bytes; /* of a rank's partial result */
     double merge_ms;
-    double merge_ring_ms, merge_doubling_ms, merge_gather_ms; /* of each schedule among the
-                                                                 ranks with tokens */
+    double merge_ring_ms, merge_doubling_ms, merge_gather_ms; /* of each schedule among
+                                                                 the ranks with tokens */
 } hcp_plan;
 
 /* One message of the merging that a decode plan ends with. Those of a round are sent at
@@ -400,7 +400,7 @@ typedef struct hcp_plan {
 typedef struct hcp_merge_send {
     int32_t round, from, to;
     int64_t first_row, n_rows; /* of batch * heads: all heads of a sequence together */
-    int32_t merges;            /* 1: `to` merges them into its rows; 0: they replace those */
+    int32_t merges;            /* 1: `to` merges them into its rows; 0: replaces them */
 } hcp_merge_send;
 
 /* What is to be moved where, between two plans? */
@@ -443,14 +443,15 @@ typedef struct hcp_moves {
     hcp_move_decision decision;
     int64_t tokens; /* that would change ranks: no fewer make the new shares of the old */
     int64_t bytes;
-    double move_ms; /* each rank sends one message at a time and receives one, all ranks at
-                       once: the largest sum of times of what a rank sends, or receives */
-    double stay_ms; /* a decode step of all layers with KV where it is, over the new plan's
-                       link; NaN: it does not fit there */
+    double move_ms; /* each rank sends one message at a time and receives one, all ranks
+                       at once: the largest sum of times of what a rank sends, or
+                       receives */
+    double stay_ms; /* a decode step of all layers with KV where it is, over the new
+                       plan's link; NaN: it does not fit there */
     double step_ms; /* the same after moving */
     double break_even_steps; /* move_ms / (stay_ms - step_ms); infinite: never pays */
     int64_t steps;           /* of the question */
-    double saved_ms; /* by moving: steps * (stay_ms - step_ms) - move_ms; NaN if not known */
+    double saved_ms; /* by moving: steps * (stay_ms - step_ms) - move_ms; NaN: unknown */
     int32_t exact;   /* 1: no pairing of the ranks takes less than move_ms */
 } hcp_moves;
 
@@ -458,8 +459,9 @@ typedef struct hcp_moves {
  * k-th active rank (with queries or KV) before i; with two levels of w ranks a node, that
  * of the rank k mod w places before it, on the (k / w)-th node before its own. A block
  * that rank never receives (nothing in it is visible here or later) has ready_ms = NaN.
- * Linear work is no step: step 0 starts when that before the ring is done, and a rank ends
- * when that after it follows its last step (with a barrier: everybody's last step). */
+ * Linear work is no step: step 0 starts when that before the ring is done, and a rank
+ * ends when that after it follows its last step (with a barrier: everybody's last
+ * step). */
 typedef struct hcp_step {
     int32_t rank, step, block_of; /* block_of: rank whose KV it is */
     double ready_ms;              /* the whole block, its last piece, is here */
@@ -564,8 +566,8 @@ HCP_API hcp_status hcp_plan_evaluate(const hcp_ring *ring, const hcp_question *q
                                      size_t workspace_bytes, char *text, size_t text_size,
                                      hcp_plan *plan);
 
-/* The messages with which the ranks of a decode plan merge their results, ordered by round,
- * then sender; *n_sends is their number also where sends is NULL and capacity 0.
+/* The messages with which the ranks of a decode plan merge their results, ordered by
+ * round, then sender; *n_sends is their number also where sends is NULL and capacity 0.
  * HCP_STATUS_SPACE: capacity is less. */
 HCP_API hcp_status hcp_plan_merge_sends(const hcp_plan *plan, hcp_merge_send *sends,
                                         size_t capacity, size_t *n_sends);
@@ -576,20 +578,21 @@ HCP_API void hcp_moves_init(hcp_moves *moves, hcp_move *array, size_t moves_capa
 
 /* From where a plan (of prefill or decode) keeps its KV to the shares of a decode plan on
  * the same ranks: the fewest tokens that make the new shares of the old, and whether that
- * pays. ring: the new plan's, of phase decode, whose caps say whether KV fits where it is.
- * Both plans have one sequence length, dtype, KV heads and head dim; the batch is that of
- * the new plan. Which tokens a rank keeps does not matter to a step, only how many: it gives
- * away the last of its segments, and the new plan's segments are not looked at. Ranks are
- * those of the ring; an old plan in an order of its own is brought back to it. With one
- * link for all and up to 8 ranks that change, the pairing is the fastest there is (exact).
- * HCP_STATUS_INVALID: the plans do not belong together. Allocates nothing, takes no lock. */
+ * pays. ring: the new plan's, of phase decode, whose caps say whether KV fits where it
+ * is. Both plans have one sequence length, dtype, KV heads and head dim; the batch is
+ * that of the new plan. Which tokens a rank keeps does not matter to a step, only how
+ * many: it gives away the last of its segments, and the new plan's segments are not
+ * looked at. Ranks are those of the ring; an old plan in an order of its own is brought
+ * back to it. With one link for all and up to 8 ranks that change, the pairing is the
+ * fastest there is (exact). HCP_STATUS_INVALID: the plans do not belong together.
+ * Allocates nothing, takes no lock. */
 HCP_API hcp_status hcp_plan_moves(const hcp_ring *ring, const hcp_plan *from,
                                   const hcp_plan *to, const hcp_move_question *question,
                                   void *workspace, size_t workspace_bytes, char *text,
                                   size_t text_size, hcp_moves *moves);
 
-/* Fills in memory_bytes of the ranks of a plan from its other members, as an executor that
- * changes its buffers or sub_blocks, or the tokens, must before it runs it.
+/* Fills in memory_bytes of the ranks of a plan from its other members, as an executor
+ * that changes its buffers or sub_blocks, or the tokens, must before it runs it.
  * HCP_STATUS_INFEASIBLE names the first rank that needs more than its max_bytes. */
 HCP_API hcp_status hcp_plan_memory(hcp_plan *plan, char *text, size_t text_size);
 
@@ -652,19 +655,19 @@ HCP_API uint64_t hcp_plan_fingerprint(const hcp_plan *plan);
  *
  * A pack of documents of any lengths (a packed training batch, a batch of prompts): each
  * token sees tokens of its own document alone, under a causal mask itself and earlier
- * ones. Every document lies whole on one rank, or is cut: then a run of neighbouring ranks
- * (in the caller's order, ranks without tokens left out) shares it, the first tokens on
- * the first of them, and no two documents cross from one rank to the next at the same
- * place. So each document has at most one part a rank, and there are fewer cuts than
- * ranks.
+ * ones. Every document lies whole on one rank, or is cut: then a run of neighbouring
+ * ranks (in the caller's order, ranks without tokens left out) shares it, the first
+ * tokens on the first of them, and no two documents cross from one rank to the next at
+ * the same place. So each document has at most one part a rank, and there are fewer cuts
+ * than ranks.
  *
  * What a plan's times assume. A rank does the linear work before attention of all its
- * tokens, then its whole documents and own blocks of its parts, each a call of the kernel,
- * then the block of each earlier part of the document it shares, nearest first, as its
- * keys and values come, and the linear work after that. Keys and values go from rank to
- * rank along the run, nearest first, a block at a time; a link does not send before both
- * of its ends are done with their linear work before attention; there is a buffer for
- * every block received. Documents do not wait for each other. */
+ * tokens, then its whole documents and own blocks of its parts, each a call of the
+ * kernel, then the block of each earlier part of the document it shares, nearest first,
+ * as its keys and values come, and the linear work after that. Keys and values go from
+ * rank to rank along the run, nearest first, a block at a time; a link does not send
+ * before both of its ends are done with their linear work before attention; there is a
+ * buffer for every block received. Documents do not wait for each other. */
 
 /* Most documents of a pack, and most ranks that they are spread over. */
 #define HCP_DOCUMENTS_MAX ((size_t)1 << 20)
@@ -775,7 +778,8 @@ typedef struct hcp_documents_plan {
     uint64_t models_hash, fingerprint;
 } hcp_documents_plan;
 
-/* "no" "time" "whole" "gain" "caps" "tile" "wait" "cost"; "?" for a number that is none. */
+/* "no" "time" "whole" "gain" "caps" "tile" "wait" "cost"; "?" for a number that is
+ * none. */
 HCP_API const char *hcp_uneven_name(hcp_uneven uneven);
 
 /* Defaults as named in the struct. */
@@ -837,35 +841,37 @@ HCP_API uint64_t hcp_documents_fingerprint(const hcp_documents_plan *plan);
  *     hcp_rebalance_proposal()  the plan, where that is to move; once all ranks run it:
  *     hcp_rebalance_adopt()
  *
- * A time is taken as a factor on what the models say of the rank's blocks and linear work:
- * its time_scale. Speeds are told to have changed by the sum of the last 2 or 3 steps, in
- * which no outlier counts for all, and by how many of the last 5, 9, 17 and 33 (the larger
- * half) lie beyond a threshold on one side of what came before. The standard deviation is
- * estimated from the differences of steps one and two apart, with those of other ranks where
- * they are alike, and taken to be no less than the models' held-out error (of data sheets
- * their kin's, and a part for the estimate, whose level the times tell). Until a speed has
- * changed its factor is the mean of its times and of what was given, weighed by their errors.
- * A move must save more a step than the error bar of what it saves: where ranks' shares
- * change as much of the held-out error as of the share, and 0.4 standard errors of the
- * factors, which is what such errors cost on average (of speeds that were not seen to change
- * so many as exceed chance, and one must be beyond the noise of a step); and, times the steps
- * that speeds are taken to last, more than it costs. Only + - * / sqrt decide; nothing is
- * allocated and no lock taken after
- * hcp_rebalance_create(). An object is one thread's at a time; the ring must outlive it. */
+ * A time is taken as a factor on what the models say of the rank's blocks and linear
+ * work: its time_scale. Speeds are told to have changed by the sum of the last 2 or 3
+ * steps, in which no outlier counts for all, and by how many of the last 5, 9, 17 and 33
+ * (the larger half) lie beyond a threshold on one side of what came before. The standard
+ * deviation is estimated from the differences of steps one and two apart, with those of
+ * other ranks where they are alike, and taken to be no less than the models' held-out
+ * error (of data sheets their kin's, and a part for the estimate, whose level the times
+ * tell). Until a speed has changed its factor is the mean of its times and of what was
+ * given, weighed by their errors. A move must save more a step than the error bar of what
+ * it saves: where ranks' shares change as much of the held-out error as of the share, and
+ * 0.4 standard errors of the factors, which is what such errors cost on average (of
+ * speeds that were not seen to change so many as exceed chance, and one must be beyond
+ * the noise of a step); and, times the steps that speeds are taken to last, more than it
+ * costs. Only + - * / sqrt decide; nothing is allocated and no lock taken after
+ * hcp_rebalance_create(). An object is one thread's at a time; the ring must outlive
+ * it. */
 typedef struct hcp_rebalance hcp_rebalance;
 
 typedef struct hcp_rebalance_options {
     size_t size;
-    double false_alarms; /* probability that a rank's speed is told to have changed in a step
-                            in which noise alone, normal and independent, would do it: 1e-12
-                            .. 0.1, default 1e-8 */
-    double noise;    /* relative standard deviation of the times until it is known, 0 .. 1;
-                        default 0.05 */
+    double false_alarms; /* probability that a rank's speed is told to have changed in a
+                            step in which noise alone, normal and independent, would do
+                            it: 1e-12 .. 0.1, default 1e-8 */
+    double noise;    /* relative standard deviation of the times until it is known,
+                        0 .. 1; default 0.05 */
     double min_gain; /* part of a step that a move saves at least, 0 .. 1; default 0.01 */
     double move_ms;  /* what a move costs: default 0 */
-    int32_t move_kv; /* 1: and the KV of tokens that change ranks, all layers of the question,
-                        goes from rank to rank over the link below, a rank's after the other;
-                        default 0: what is there stays, only what comes is split anew */
+    int32_t move_kv; /* 1: and the KV of tokens that change ranks, all layers of the
+                        question, goes from rank to rank over the link below, a rank's
+                        after the other; default 0: what is there stays, only what comes
+                        is split anew */
     double link_alpha_us, link_gbps; /* a message each rank that receives; 0 (default):
                                         infinitely fast */
     int64_t expected_steps; /* how long speeds last once they have changed. Default 0: not
@@ -877,7 +883,8 @@ typedef struct hcp_rebalance_options {
 typedef enum hcp_rebalance_decision {
     HCP_REBALANCE_KEEP = 0,
     HCP_REBALANCE_MOVE = 1, /* to the proposal */
-    HCP_REBALANCE_STUCK = 2 /* a rank failed, and there is no plan without it: text says why */
+    HCP_REBALANCE_STUCK = 2 /* a rank failed, and there is no plan without it: text says
+                               why */
 } hcp_rebalance_decision;
 
 /* Why. */
@@ -927,7 +934,8 @@ typedef struct hcp_recompute {
     int64_t offset, length;
 } hcp_recompute;
 
-/* "keep" "move" "stuck"; "steady" "same" "small" "cost" "wait" "no plan" "gain" "failed". */
+/* "keep" "move" "stuck"; "steady" "same" "small" "cost" "wait" "no plan" "gain"
+ * "failed". */
 HCP_API const char *hcp_rebalance_decision_name(hcp_rebalance_decision decision);
 HCP_API const char *hcp_rebalance_reason_name(hcp_rebalance_reason reason);
 
@@ -950,12 +958,12 @@ HCP_API hcp_status hcp_rebalance_create(const hcp_ring *ring,
                                         size_t text_size, hcp_rebalance **out);
 HCP_API void hcp_rebalance_free(hcp_rebalance *rebalance);
 
-/* A rank computed for measured_ms in the step that runs (hcp_plan_rank.compute_ms: waiting
- * is not in it). predicted_ms: what the models say of it at time_scale 1, where the step is
- * not a pass of the plan that runs (a chunk of a prompt, say); 0: that plan's. A rank
- * without tokens need not be heard of. A time that is not finite, or not above 0 of a rank
- * with tokens, is that of a rank that failed. HCP_STATUS_INVALID: no such rank, or twice in
- * a step. */
+/* A rank computed for measured_ms in the step that runs (hcp_plan_rank.compute_ms:
+ * waiting is not in it). predicted_ms: what the models say of it at time_scale 1, where
+ * the step is not a pass of the plan that runs (a chunk of a prompt, say); 0: that
+ * plan's. A rank without tokens need not be heard of. A time that is not finite, or not
+ * above 0 of a rank with tokens, is that of a rank that failed. HCP_STATUS_INVALID: no
+ * such rank, or twice in a step. */
 HCP_API hcp_status hcp_rebalance_observe(hcp_rebalance *rebalance, size_t rank,
                                          double measured_ms, double predicted_ms);
 /* It has failed: it gets no tokens from now on. */
@@ -989,23 +997,24 @@ HCP_API hcp_status hcp_rebalance_rank_state(const hcp_rebalance *rebalance, size
 
 /* Of all that later verdicts depend on. */
 HCP_API uint64_t hcp_rebalance_fingerprint(const hcp_rebalance *rebalance);
-/* The same as text, between steps, for a rank that joins: it creates an object of the same
- * ring, question and options (with any plan of them), and reads it. As hcp_plan_to_json()
- * and hcp_plan_from_json(). HCP_STATUS_INVALID: in the middle of a step. */
+/* The same as text, between steps, for a rank that joins: it creates an object of the
+ * same ring, question and options (with any plan of them), and reads it. As
+ * hcp_plan_to_json() and hcp_plan_from_json(). HCP_STATUS_INVALID: in the middle of a
+ * step. */
 HCP_API hcp_status hcp_rebalance_to_json(const hcp_rebalance *rebalance, char *json,
                                          size_t size, size_t *needed);
 HCP_API hcp_status hcp_rebalance_from_json(hcp_rebalance *rebalance, const char *json,
                                            size_t length, char *text, size_t text_size);
 /* ---- GPUs that nobody has profiled ----
  *
- * A rank whose device is "spec:NAME" stands for a GPU of which there is a data sheet and no
- * profile. Its times are those of a measured device that is in the table of data sheets too,
- * the nearest of its kind, by what the sheets of the two say: the part of a block's time
- * that a roofline gives to arithmetic goes by FLOP/s and by waves of tiles over its SMs, the
- * part that it gives to memory by bandwidth, and a fixed cost stays. How far such times have
- * been off where they could be checked, and why, is in planner/specs.md; error bars are as
- * wide as that, and the source of every plan of such a ring is HCP_FROM_ESTIMATED. Profile
- * the machine as soon as there is one. */
+ * A rank whose device is "spec:NAME" stands for a GPU of which there is a data sheet and
+ * no profile. Its times are those of a measured device that is in the table of data
+ * sheets too, the nearest of its kind, by what the sheets of the two say: the part of a
+ * block's time that a roofline gives to arithmetic goes by FLOP/s and by waves of tiles
+ * over its SMs, the part that it gives to memory by bandwidth, and a fixed cost stays.
+ * How far such times have been off where they could be checked, and why, is in
+ * planner/specs.md; error bars are as wide as that, and the source of every plan of such
+ * a ring is HCP_FROM_ESTIMATED. Profile the machine as soon as there is one. */
 
 /* A table of data sheets; immutable, shared by threads. */
 typedef struct hcp_specs hcp_specs;
@@ -1031,11 +1040,12 @@ typedef struct hcp_rank_estimate {
     char kin_device[64], kin_limit[32];
     int32_t sms, kin_sms;         /* under the limits */
     double kin_tflops, kin_gbps;  /* of its data sheet, for the ring's dtype, and */
-    double flops_ratio, memory_ratio; /* of FLOP/s and bandwidth to those, limits included */
-    double factor; /* times are taken to be within this factor of those given, either way; the
-                      kin's own error bars come on top. About 90 % confidence within a
-                      generation of tensor cores, where that was checked cell by cell; across
-                      them the largest factor of a few published figures */
+    double flops_ratio, memory_ratio; /* of FLOP/s and bandwidth to those, limits
+                                         included */
+    double factor; /* times are taken to be within this factor of those given, either way;
+                      the kin's own error bars come on top. About 90 % confidence within a
+                      generation of tensor cores, where that was checked cell by cell;
+                      across them the largest factor of a few published figures */
     int64_t memory_bytes;
     char command[512]; /* to be run on that machine */
 } hcp_rank_estimate;
@@ -1049,8 +1059,8 @@ HCP_API void hcp_specs_free(hcp_specs *specs);
  * below the count. */
 HCP_API size_t hcp_specs_count(const hcp_specs *specs);
 HCP_API hcp_status hcp_specs_get(const hcp_specs *specs, size_t i, hcp_spec *out);
-/* The line of a name or alias, with "spec:" before it or without. HCP_STATUS_NO_MODEL: there
- * is none; text says which are like it. */
+/* The line of a name or alias, with "spec:" before it or without. HCP_STATUS_NO_MODEL:
+ * there is none; text says which are like it. */
 HCP_API hcp_status hcp_specs_find(const hcp_specs *specs, const char *name, char *text,
                                   size_t text_size, hcp_spec *out);
 
@@ -1108,8 +1118,8 @@ typedef struct hcp_disagg hcp_disagg; /* groups of ranks, both phases, bound to 
 typedef struct hcp_disagg_question {
     size_t size;
     const hcp_question *prefill; /* seq_len (the prompt), mask, layout, link of the ring,
-                                    layers, ... without order, links, late_kv, joint, nodes
-                                    and strategy GIVEN */
+                                    layers, ... without order, links, late_kv, joint,
+                                    nodes and strategy GIVEN */
     const hcp_question *decode;  /* link and schedule of the merge, tile, strategy; its
                                     seq_len and layers are those of prefill. NULL
                                     (default): link, extrapolate and activation_bytes of
@@ -1128,15 +1138,18 @@ typedef struct hcp_disagg_question {
 /* The best of one kind. No size member, as hcp_move. */
 typedef struct hcp_disagg_option {
     int32_t exists; /* 0: caps, limits, kernels or measured lengths leave none; no more */
-    int32_t stays;  /* 1: decode runs on the shares that prefill leaves, nothing is sent */
-    int32_t prefill_ranks, decode_ranks, both_ranks; /* with tokens in that phase, in both */
+    int32_t stays;  /* 1: decode runs on the shares that prefill leaves: no transfer */
+    int32_t prefill_ranks, decode_ranks, both_ranks; /* with tokens in that phase, in
+                                                        both */
     int64_t move_bytes;
     double ttft_ms, move_ms; /* transfer, alone */
     double exposed_ms;       /* of it after prefill */
     double step_ms, tpot_ms, latency_ms, period_ms;
-    double interval_lo_ms, interval_hi_ms; /* of the objective, about 90 %, as in hcp_plan */
-    double bound_ms; /* of the objective: no other numbers of ranks of each class take less,
-                        groups having the plans they have. 0: not all were looked at */
+    double interval_lo_ms, interval_hi_ms; /* of the objective, about 90 %, as in
+                                              hcp_plan */
+    double bound_ms; /* of the objective: no other numbers of ranks of each class take
+                        less, groups having the plans they have. 0: not all were looked
+                        at */
     double requests_per_s;                 /* batch / period_ms */
 } hcp_disagg_option;
 
@@ -1144,10 +1157,11 @@ typedef struct hcp_disagg_option {
 typedef struct hcp_disagg_rank {
     char device[64], limit[32];
     int32_t class_of; /* number of its class, by first rank */
-    int32_t colocated, separate; /* tokens in 1: prefill, 2: decode, 3: both, 0: none, in the
-                                    best of each kind */
+    int32_t colocated, separate; /* tokens in 1: prefill, 2: decode, 3: both, 0: none, in
+                                    the best of each kind */
     /* In the one that is advised: */
-    int32_t prefill_place, decode_place; /* index in the plan's ranks; -1: not in the group */
+    int32_t prefill_place, decode_place; /* index in the plan's ranks; -1: not in the
+                                            group */
     int64_t prefill_tokens, decode_tokens; /* of each sequence, whose KV it has */
     int64_t max_bytes, weight_bytes;
     int64_t memory_bytes; /* at most, of both phases and batches; 0: it has nothing */
@@ -1176,7 +1190,8 @@ typedef struct hcp_disagg_advice {
     int32_t batch, layers;
     int32_t prefill_runs; /* one after the other: batch over the batch of prefill */
     hcp_disagg_option colocated, separate;
-    double gain_over_colocated; /* of the best with ranks apart; NaN: one does not exist */
+    double gain_over_colocated; /* of the best with ranks apart; NaN: one does not
+                                   exist */
     int32_t within_error;       /* 1: the intervals of both overlap */
     /* Nearest speed of transfers, and number of steps, at which the answer is another one
      * (or there is none); 0: none that low, infinite or 0: none that high. Looked for by
@@ -1232,10 +1247,10 @@ HCP_API hcp_status hcp_disagg_advise(const hcp_disagg *disagg,
 /* ---- one prompt in chunks ----
  *
  * A long prompt under a causal mask, prefilled in chunks of consecutive tokens, a chunk a
- * step (an engine runs decode steps of other requests between them). The tokens of a chunk
- * are split over the ranks; each computes their queries against the keys and values of all
- * earlier chunks and of its chunk's earlier tokens. Keys and values stay on the rank that
- * computed them: what is resident never moves, each chunk's split is its own.
+ * step (an engine runs decode steps of other requests between them). The tokens of a
+ * chunk are split over the ranks; each computes their queries against the keys and values
+ * of all earlier chunks and of its chunk's earlier tokens. Keys and values stay on the
+ * rank that computed them: what is resident never moves, each chunk's split is its own.
  *
  * What a plan's times assume. Ranks with tokens of the chunk or resident keys and values
  * form a ring in the caller's order. A rank's block is what is resident on it and its new
@@ -1245,8 +1260,8 @@ HCP_API hcp_status hcp_disagg_advise(const hcp_disagg *disagg,
  * new ones: the keys that all q see are one call (r; and k of an earlier rank if
  * CONTIGUOUS, its front half, rounded up, if ZIGZAG); of its own block also the causal
  * square of q; of a later rank under ZIGZAG q / 2 (rounded down) on k; STRIPED as in
- * hcp_plan_split(). A block travels to the last rank with work on it; ranks between pass it
- * on. `buffers` blocks have room beside the own one, as in hcp_question. A step takes
+ * hcp_plan_split(). A block travels to the last rank with work on it; ranks between pass
+ * it on. `buffers` blocks have room beside the own one, as in hcp_question. A step takes
  * step_fixed_ms and `layers` times that. */
 
 /* Most ranks, and most chunks of a plan. */
@@ -1261,12 +1276,12 @@ typedef struct hcp_chunks {
     double step_fixed_ms;  /* of every step beside its layers, default 0 */
     int64_t chunk_len;     /* tokens of every chunk but the last; with a budget the most
                               that a chunk has. 0 (default): no limit */
-    int32_t layers;        /* of a step, and whose KV a rank keeps, 1 .. 65536; default 1 */
+    int32_t layers;        /* of a step, and whose KV is kept, 1 .. 65536; default 1 */
     hcp_layout layout;     /* of new tokens; AUTO (default): of each chunk the faster of
                               contiguous and zigzag */
     int32_t stripes;       /* of STRIPED, default 8 */
-    int64_t tile;          /* chunks by budget, and shares, are multiples of it but for one
-                              share of a chunk that is none; 0 (default): the largest
+    int64_t tile;          /* chunks by budget, and shares, are multiples of it but for
+                              one share of a chunk that is none; 0 (default): the largest
                               kernel tile among the ranks' models */
     int32_t buffers;       /* as in hcp_question, default 2 */
     double link_alpha_us, link_gbps;
@@ -1342,9 +1357,10 @@ typedef struct hcp_chunks_plan {
     double interval_lo_ms, interval_hi_ms;
     double bound_ms;        /* of these chunks, each as in hcp_chunk */
     double longest_step_ms; /* at most the budget, but for chunks of the caller's own */
-    double least_ms;        /* largest least_ms: of this plan no smaller budget could be met */
-    double whole_ms;        /* all of the prompt in one step, the fastest split found; NaN:
-                               over a cap or outside the measured lengths */
+    double least_ms;        /* largest least_ms: of this plan no smaller budget could be
+                               met */
+    double whole_ms;        /* all of the prompt in one step, the fastest split found;
+                               NaN: over a cap or outside the measured lengths */
     double over_whole;      /* total_ms / whole_ms */
     int64_t even_len; /* length of chunks of one length, split evenly over all ranks: the
                          largest that meets the budget (no budget: chunk_len); 0: none, or
@@ -1371,17 +1387,17 @@ HCP_API void hcp_chunks_plan_init(hcp_chunks_plan *plan, hcp_chunks_rank *ranks,
  * alignment; 0 for numbers that they do not take. */
 HCP_API size_t hcp_chunks_workspace_bytes(const hcp_ring *ring, size_t max_chunks);
 
-/* Cuts a prompt into chunks on a ring of phase prefill and batch 1, with a budget, a chunk
- * length, or both, so that all steps together take least and none takes longer than the
- * budget. With few tiles all plans are looked at (exact). Else each chunk is as long as the
- * budget lets it be, and split so that it ends first, with all ranks, and with the slowest
- * ones left out; where caps bind, also with capped ranks joining late, when keys are many;
- * of all these, and of even chunks evenly split, the least total. Allocates nothing, takes
- * no lock. workspace_bytes must be those of plan->chunks_capacity chunks.
- * HCP_STATUS_INFEASIBLE: from what length on no chunk meets the budget, by how much, and on
- * which rank, or what the caps fall short by; HCP_STATUS_OUTSIDE names a length that is not
- * measured; HCP_STATUS_SPACE: an array is too small, or there would be more chunks than it
- * has room for. */
+/* Cuts a prompt into chunks on a ring of phase prefill and batch 1, with a budget, a
+ * chunk length, or both, so that all steps together take least and none takes longer than
+ * the budget. With few tiles all plans are looked at (exact). Else each chunk is as long
+ * as the budget lets it be, and split so that it ends first, with all ranks, and with the
+ * slowest ones left out; where caps bind, also with capped ranks joining late, when keys
+ * are many; of all these, and of even chunks evenly split, the least total. Allocates
+ * nothing, takes no lock. workspace_bytes must be those of plan->chunks_capacity chunks.
+ * HCP_STATUS_INFEASIBLE: from what length on no chunk meets the budget, by how much, and
+ * on which rank, or what the caps fall short by; HCP_STATUS_OUTSIDE names a length that
+ * is not measured; HCP_STATUS_SPACE: an array is too small, or there would be more chunks
+ * than it has room for. */
 HCP_API hcp_status hcp_chunks_split(const hcp_ring *ring, const hcp_chunks *chunks,
                                     void *workspace, size_t workspace_bytes, char *text,
                                     size_t text_size, hcp_chunks_plan *plan);
@@ -1399,8 +1415,8 @@ HCP_API hcp_status hcp_chunks_evaluate(const hcp_ring *ring, const hcp_chunks *c
 /* As hcp_plan_to_json(), hcp_plan_json_counts(), hcp_plan_from_json() and
  * hcp_plan_fingerprint(). Reading refuses text in which tokens are missing or come twice,
  * or where what is resident is not what earlier chunks left. */
-HCP_API hcp_status hcp_chunks_to_json(const hcp_chunks_plan *plan, char *json, size_t size,
-                                      size_t *needed);
+HCP_API hcp_status hcp_chunks_to_json(const hcp_chunks_plan *plan, char *json,
+                                      size_t size, size_t *needed);
 HCP_API hcp_status hcp_chunks_json_counts(const char *json, size_t length, char *text,
                                           size_t text_size, size_t *n_ranks,
                                           size_t *n_chunks, size_t *n_segments);

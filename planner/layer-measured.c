@@ -80,8 +80,8 @@ static int load_kin(layer_measured *m, size_t r, hcp_db *db, const hcp_shape *sh
                         &m->curve[r], &why) == HCP_OK)
         return HCP_OK;
     return hcp_fail(err, why.code,
-                    "rank %zu, '%s', has the linear work of its kin, scaled: %.800s; or give "
-                    "it with --linear-us",
+                    "rank %zu, '%s', has the linear work of its kin, scaled: %.800s; or "
+                    "give it with --linear-us",
                     r, m->ranks[r].device, why.text);
 }
 
@@ -148,8 +148,8 @@ void layer_measured_free(layer_measured *m)
     free(m);
 }
 
-/* A product's roofline time on the rank of a data sheet over that on its kin: FLOPs, and the
- * bytes of weights and of what goes in and out, once. */
+/* A product's roofline time on the rank of a data sheet over that on its kin: FLOPs, and
+ * the bytes of weights and of what goes in and out, once. */
 static double roofline_ratio(const layer_measured *m, size_t r, int i, int64_t tokens)
 {
     struct hcp_layer_product product[HCP_LAYER_PRODUCTS];
@@ -185,8 +185,8 @@ static double work_of(const layer_measured *m, size_t r, int64_t tokens, double 
     return answer.error < 10 ? answer.error : 10;
 }
 
-/* The line through (at, ms) with this slope; not below 0 without tokens, nor falling (what
- * is scaled by rooflines may, where it goes from memory to arithmetic). */
+/* The line through (at, ms) with this slope; not below 0 without tokens, nor falling
+ * (what is scaled by rooflines may, where it goes from memory to arithmetic). */
 static void line(int64_t at, double ms, double slope, double *us, double *fixed_us)
 {
     double fixed;
@@ -264,8 +264,8 @@ int layer_measured_check(const layer_measured *m, const int64_t *tokens,
     return HCP_OK;
 }
 
-/* The tokens of a rank in all of its sequences, if they lie between measured ones that are
- * far apart; else 0. */
+/* The tokens of a rank in all of its sequences, if they lie between measured ones that
+ * are far apart; else 0. */
 static int64_t lies_between(const layer_measured *m, size_t r, int64_t tokens,
                             int64_t *below, int64_t *above)
 {
@@ -284,8 +284,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Numbers of tokens about those of the ranks of one device, two steps of a thirty-second on
- * either side, in whole tiles of GEMMs; and the limits. */
+/* Numbers of tokens about those of the ranks of one device, two steps of a thirty-second
+ * on either side, in whole tiles of GEMMs; and the limits. */
 static int say_finer(const layer_measured *m, const int64_t *tokens, size_t first,
                      FILE *out)
 {
@@ -329,7 +329,8 @@ int layer_measured_finer(const layer_measured *m, const int64_t *tokens, FILE *o
                     lies_between(m, i, tokens[i], &(int64_t){0}, &(int64_t){0});
         if (!count || said)
             continue;
-        fprintf(out, "rank %zu: linear work of %lld tokens lies between measured %lld and ",
+        fprintf(out,
+                "rank %zu: linear work of %lld tokens lies between measured %lld and ",
                 r, (long long)count, (long long)below);
         if (above < INT64_MAX)
             fprintf(out, "%lld", (long long)above);

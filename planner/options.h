@@ -69,8 +69,8 @@ void plan_strategy_option(const char *arg, struct argp_state *state, hcp_questio
 /* Exit code for a library status. */
 int plan_exit_code(hcp_status status);
 
-/* Values by rank of an option: V for all, V,V,... by rank, or RANK=V,...; set puts one into
- * a rank, and says in err what is wrong with it. (per-rank.c) */
+/* Values by rank of an option: V for all, V,V,... by rank, or RANK=V,...; set puts one
+ * into a rank, and says in err what is wrong with it. (per-rank.c) */
 typedef int (*plan_set_rank)(hcp_rank *rank, const char *value, struct hcp_err *err);
 int plan_per_rank(const char *option, const char *text, plan_set_rank set,
                   hcp_rank *ranks, size_t n, struct hcp_err *err);
@@ -78,8 +78,8 @@ int plan_per_rank(const char *option, const char *text, plan_set_rank set,
 int plan_set_tokens(hcp_rank *rank, const char *value, struct hcp_err *err);
 /* --linear-us: [BEFORE:]AFTER, each US or US+FIXED. */
 int plan_set_linear(hcp_rank *rank, const char *value, struct hcp_err *err);
-/* --memory and --weights: bytes, K M G T being powers of two; --memory spec: what the data
- * sheet says, MEMORY_OF_SPEC until session_specs(). */
+/* --memory and --weights: bytes, K M G T being powers of two; --memory spec: what the
+ * data sheet says, MEMORY_OF_SPEC until session_specs(). */
 enum { MEMORY_OF_SPEC = -1 };
 int plan_set_memory(hcp_rank *rank, const char *value, struct hcp_err *err);
 int plan_set_weights(hcp_rank *rank, const char *value, struct hcp_err *err);
@@ -93,7 +93,8 @@ int plan_parse_bytes(const char *text, int64_t most, int64_t *out, struct hcp_er
 double plan_before_ms(const hcp_plan_rank *rank);
 double plan_after_ms(const hcp_plan_rank *rank);
 int plan_has_linear(const hcp_plan *plan);
-/* Channels with which the times of a transport's links were measured: NCCL alone has any. */
+/* Channels with which the times of a transport's links were measured: NCCL alone has
+ * any. */
 int32_t plan_link_channels(const struct plan_args *args, const char *transport);
 /* Whether memory was part of the question. */
 int plan_has_memory(const hcp_plan *plan);
@@ -138,10 +139,10 @@ struct link_into_plan {
     double *alpha_us, *gbps, *node_alpha_us, *node_gbps;
 };
 /* Start-up time and speed (0: no transfers) of the pair of neighbours that takes longest
- * to pass an even share's KV on, in pieces, or in decode of the pair of ranks that does for
- * a partial result, from the sizes about such a piece; what the command line gave stays.
- * Where ranks stand on nodes, that of neighbours on one, and the same between nodes,
- * neighbours and ranks in the same place of two. */
+ * to pass an even share's KV on, in pieces, or in decode of the pair of ranks that does
+ * for a partial result, from the sizes about such a piece; what the command line gave
+ * stays. Where ranks stand on nodes, that of neighbours on one, and the same between
+ * nodes, neighbours and ranks in the same place of two. */
 int session_link(const struct plan_args *args, const int32_t *host_of,
                  const hcp_shape *shape, const hcp_rank *ranks, size_t n, int64_t seq_len,
                  int32_t pieces, int32_t node_ranks, const struct link_into_plan *out,
@@ -156,9 +157,9 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
                   struct session *s, struct hcp_err *err);
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
-/* session-layer.c: one such plan as the ring stands; with measured linear work the plan whose
- * lines go through the times of its own tokens, none of which are better moved elsewhere by a
- * few tiles. at: [n] the tokens of the ranks as given, into it. */
+/* session-layer.c: one such plan as the ring stands; with measured linear work the plan
+ * whose lines go through the times of its own tokens, none of which are better moved
+ * elsewhere by a few tiles. at: [n] the tokens of the ranks as given, into it. */
 hcp_status session_ask(const struct plan_args *args, struct session *s,
                        struct hcp_err *err);
 int session_ask_measured(const struct plan_args *args, struct session *s, int64_t *at,
@@ -166,20 +167,20 @@ int session_ask_measured(const struct plan_args *args, struct session *s, int64_
 /* Below a plan: where linear work was measured far from its tokens, and the command that
  * measures it there. Non-zero if printing failed. */
 int session_say_finer(const struct session *s, FILE *out);
-/* The ring anew, of the kernel given, with measured linear work that is exact at at[n] tokens
- * of its ranks. */
+/* The ring anew, of the kernel given, with measured linear work that is exact at at[n]
+ * tokens of its ranks. */
 int session_rebind(struct session *s, const int64_t *at, const char *provider,
                    struct hcp_err *err);
 void session_close(struct session *s);
-/* What 'hcp-plan disaggregate' opens: models, and with --model or --hidden a layer's times,
- * into the session, ranks into a new array, the shape of prefill of this batch, --link of
- * rings into args->question and of decode. */
+/* What 'hcp-plan disaggregate' opens: models, and with --model or --hidden a layer's
+ * times, into the session, ranks into a new array, the shape of prefill of this batch,
+ * --link of rings into args->question and of decode. */
 int session_open_ranks(struct plan_args *args, int32_t prefill_batch, hcp_shape *shape,
                        hcp_rank **ranks, size_t *n, double *decode_alpha_us,
                        double *decode_gbps, struct session *s, struct hcp_err *err);
 
-/* specs-session.c: whether a device is "spec:NAME"; the table of data sheets, from the file
- * given, $HCP_SPECS or where it is installed. */
+/* specs-session.c: whether a device is "spec:NAME"; the table of data sheets, from the
+ * file given, $HCP_SPECS or where it is installed. */
 int session_is_spec(const char *device);
 int session_specs_load(const char *given, hcp_specs **out, struct hcp_err *err);
 /* The table where ranks need it, into the session, and bytes for --memory spec. */
@@ -188,12 +189,13 @@ int session_specs(const struct plan_args *args, hcp_rank *ranks, size_t n,
 /* That a data sheet has no measured link for an option. */
 int session_no_link(const char *device, const char *option, struct hcp_err *err);
 /* From what the ring's data sheets are estimated, and how to measure them: below what was
- * printed on stdout, with a word on stderr; beside JSON all on stderr. How many there are. */
+ * printed on stdout, with a word on stderr; beside JSON all on stderr. How many there
+ * are. */
 int session_say_estimates(const struct session *s, int json);
 int session_say_rings(hcp_ring *const *rings, size_t n_rings, int json); /* of several */
 
-/* plan-file.c: a plan from a file (- is standard input), with arrays of its own: its ranks,
- * segments and places. Says on stderr if it was edited. */
+/* plan-file.c: a plan from a file (- is standard input), with arrays of its own: its
+ * ranks, segments and places. Says on stderr if it was edited. */
 int plan_load(const char *path, hcp_plan *plan, struct hcp_err *err);
 
 /* documents-session.c: split --documents, with what the command line gave; exit code. */
@@ -220,7 +222,8 @@ static inline int plan_in_chunks(const struct plan_args *args)
 int chunks_split(struct plan_args *args);
 int chunks_parse_ms(const char *text, const char *option, double *out,
                     struct hcp_err *err);
-/* chunks-text.c: tables by chunk and by rank and a summary; non-zero if printing failed. */
+/* chunks-text.c: tables by chunk and by rank and a summary; non-zero if printing
+ * failed. */
 int chunks_print(const hcp_chunks_plan *plan, FILE *out);
 
 /* The plan as JSON, malloc'ed; NULL without memory. */

@@ -244,7 +244,8 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
     shape.head_dim = from->head_dim;
     args->question.seq_len = from->seq_len;
     /* One query a sequence sees all keys. */
-    args->question.causal = strcmp(from->mask, "causal") == 0 && !session_of_decode(from->phase);
+    args->question.causal =
+        strcmp(from->mask, "causal") == 0 && !session_of_decode(from->phase);
     args->question.layout = HCP_LAYOUT_AUTO;
     if (from->layout[0])
         hcp_layout_from_name(from->layout, &args->question.layout);

@@ -300,7 +300,8 @@ int hcp_transport_begin(hcp_transport *t, const struct hcp_transfer *transfers,
 {
     int rc = usable(t, 0, err);
     if (rc == HCP_OK && !t->ops->begin)
-        rc = hcp_fail(err, HCP_FAILED, "%s transport: opened for exchanges", t->ops->name);
+        rc = hcp_fail(err, HCP_FAILED, "%s transport: opened for exchanges",
+                      t->ops->name);
     if (rc == HCP_OK)
         rc = copy_pass(t, transfers, n_steps, err);
     if (rc == HCP_OK) {

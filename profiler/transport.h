@@ -3,7 +3,8 @@
  * KV blocks between neighbours of a ring: MPI between any two processes, NCCL between
  * GPUs. The executor runs on it, and hcp-profile link measures it: the same code. A third
  * one, "copy", is for measuring only: copy engines between two GPUs of one host
- * (transport-copy.c says what a pass may be). Only programs that link MPI see this header.
+ * (transport-copy.c says what a pass may be). Only programs that link MPI see this
+ * header.
  *
  * One pass of a rank moves blocks 0 .. n_steps - 1 in order. A block is received into a
  * buffer, computed, and passed on; transfers start as soon as their block is there and
@@ -11,7 +12,7 @@
  *
  *   begin()                 transfers whose buffers are free are started
  *   wait(step, piece)       before computing a received piece
- *   done(step)              a block is computed; its buffer is free once it is sent on too
+ *   done(step)              a block is computed; its buffer is free once it is sent, too
  *   end()                   everything this rank sends and receives is over
  *
  * With NCCL these calls only queue work on streams (so a whole pass can be queued ahead);
@@ -72,12 +73,12 @@ struct hcp_transfer_times {
     double receive_from_ms, receive_to_ms, send_from_ms, send_to_ms;
 };
 
-/* Before a process's first CUDA call, where its transport may be nccl: asks for a hardware
- * queue for each stream (CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment). Streams that
- * share one wait for each other: an MPS client has few unless told otherwise, and
- * computing then waits for what is sent beside it; with one, a send waits for its
- * receiver in front of the receive that the sender waits for, and so do all ranks. What
- * the user has set stays if it is 2 or more. HCP_FAILED: no memory. */
+/* Before a process's first CUDA call, where its transport may be nccl: asks for a
+ * hardware queue for each stream (CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment).
+ * Streams that share one wait for each other: an MPS client has few unless told
+ * otherwise, and computing then waits for what is sent beside it; with one, a send waits
+ * for its receiver in front of the receive that the sender waits for, and so do all
+ * ranks. What the user has set stays if it is 2 or more. HCP_FAILED: no memory. */
 int hcp_transport_prepare(struct hcp_err *err);
 
 /* Likewise where transports ask for so many channels: NCCL takes variables, also those of
@@ -85,7 +86,7 @@ int hcp_transport_prepare(struct hcp_err *err);
  * 0: nothing is. */
 int hcp_transport_pin_channels(int32_t channels, struct hcp_err *err);
 
-/* Collective over comm. HCP_FAILED: a library that is missing, two ranks on one GPU ... */
+/* Collective over comm. HCP_FAILED: a library that is missing, two ranks on a GPU ... */
 int hcp_transport_open(const struct hcp_transport_config *config, hcp_transport **out,
                        struct hcp_err *err);
 const char *hcp_transport_name(const hcp_transport *t); /* "mpi", "nccl", "copy" */
@@ -128,8 +129,8 @@ struct hcp_parcel {
  * between two ranks, one way, arrive in their order. Every rank makes its exchanges in an
  * order in which both ends of each message meet. What is queued on stream before is done
  * before anything is read, and what is queued after it finds all of it there; where calls
- * do not queue, all is there on return, and a wait for a rank that does not come lasts: the
- * caller's watch ends it. n = 0 does nothing. */
+ * do not queue, all is there on return, and a wait for a rank that does not come lasts:
+ * the caller's watch ends it. n = 0 does nothing. */
 int hcp_transport_exchange(hcp_transport *t, const struct hcp_parcel *parcels, int32_t n,
                            void *stream, struct hcp_err *err);
 

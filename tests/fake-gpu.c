@@ -176,8 +176,8 @@ struct late {
     unsigned long host_waits;
 };
 
-/* Whether there is nothing to do but such transfers, which may wait for each other's other
- * ends. Under lock. */
+/* Whether there is nothing to do but such transfers, which may wait for each other's
+ * other ends. Under lock. */
 static int all_else_done(void)
 {
     for (const struct stream *s = streams; s; s = s->next)

@@ -207,7 +207,8 @@ static void rings(struct queued_test *t, int n)
     queued_point(t, t->late == 0, "and let go then");
 }
 
-/* Passes of a rank that is to be slower, and others: every piece is stretched, and right. */
+/* Passes of a rank that is to be slower, and others: every piece is stretched, and
+ * right. */
 static void slowed(struct queued_test *t, int n)
 {
     struct hcp_err err = {0};
