@@ -290,11 +290,11 @@ static int say_finer(const layer_measured *m, const int64_t *tokens, size_t firs
                      FILE *out)
 {
     enum { STEP = 128, SIDE = 2, MOST = 8 };
-    int64_t list[MOST * (2 * SIDE + 1)], below, above;
+    int64_t list[MOST * (2 * SIDE + 1)] = {0}, below, above;
     size_t n = 0, n_limits = 0;
 
     fputs(" --limits ", out);
-    for (size_t r = first; r < m->n && n < sizeof list / sizeof *list; r++) {
+    for (size_t r = first; r < m->n && n + 2 * SIDE < sizeof list / sizeof *list; r++) {
         int64_t count, step, middle;
 
         if (strcmp(m->ranks[r].device, m->ranks[first].device) != 0 ||
