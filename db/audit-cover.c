@@ -28,7 +28,8 @@ static const char cover_sql[] =
 
 static const char link_sql[] =
     "SELECT p.device_a, p.limiter_a, p.device_b, p.limiter_b, p.transport, p.channels, "
-    "count(*), min(l.bytes), max(l.bytes) FROM alink l JOIN apair p ON p.id = l.key "
+    "count(*), min(l.bytes), max(l.bytes), p.one_way FROM alink l JOIN apair p ON p.id = "
+    "l.key "
     "GROUP BY p.id "
     "ORDER BY p.id";
 
@@ -88,6 +89,7 @@ static void read_link(sqlite3_stmt *s, void *row)
     l->rows = sqlite3_column_int64(s, 6);
     l->bytes_min = sqlite3_column_int64(s, 7);
     l->bytes_max = sqlite3_column_int64(s, 8);
+    l->one_way = sqlite3_column_int(s, 9);
 }
 
 static void read_beside(sqlite3_stmt *s, void *row)

@@ -216,7 +216,7 @@ char *hcp_audit_mend(hcp_db *db, enum hcp_mend mend, const struct hcp_finding *f
         break;
     case HCP_MEND_LINK:
         put_delete(&t, db->path, f, ids);
-        put(&t, "hcp-profile link");
+        put(&t, "hcp-profile link%s", f->one_way ? " --one-way" : "");
         put_pair(&t, db->path, f);
         break;
     case HCP_MEND_BESIDE:

@@ -170,16 +170,18 @@ const struct hcp_rule hcp_audit_rules[] = {
      "--transport ' || transport || ' --limits ' || group_concat(top || '/' || "
      "limiter, ','), NULL FROM (SELECT k.device, p.transport, iif(k.limiter = '', "
      "'none', k.limiter) AS limiter, ifnull((SELECT iif(limiter_a = '', 'none', "
-     "limiter_a) FROM apair WHERE channels = 0 AND transport <> 'copy' AND device_a = "
-     "k.device AND (limiter_a = '' OR (limiter_a LIKE 'green:%') = (k.limiter LIKE "
-     "'green:%')) ORDER BY CAST(substr(limiter_a, instr(limiter_a, ':') + 1) AS INTEGER) "
-     "DESC LIMIT 1), iif(k.limiter LIKE 'green:%', k.limiter, NULL)) AS top FROM (SELECT "
-     "DISTINCT device, limiter FROM "
-     "akey) k JOIN (SELECT device_a AS device, transport FROM apair UNION SELECT "
-     "device_b, transport FROM apair) p ON p.device = k.device AND p.transport <> 'copy' "
+     "limiter_a) FROM apair WHERE channels = 0 AND one_way = 0 AND transport <> 'copy' "
+     "AND device_a = k.device AND (limiter_a = '' OR (limiter_a LIKE 'green:%') = "
+     "(k.limiter LIKE 'green:%')) ORDER BY CAST(substr(limiter_a, instr(limiter_a, ':') "
+     "+ 1) AS INTEGER) DESC LIMIT 1), iif(k.limiter LIKE 'green:%', k.limiter, NULL)) AS "
+     "top FROM (SELECT DISTINCT device, limiter FROM "
+     "akey) k JOIN (SELECT device_a AS device, transport FROM apair WHERE one_way = 0 "
+     "UNION SELECT device_b, transport FROM apair WHERE one_way = 0) p ON p.device = "
+     "k.device AND p.transport <> 'copy' "
      "WHERE NOT EXISTS "
      "(SELECT 1 "
-     "FROM apair x WHERE x.transport = p.transport AND x.channels = 0 AND "
+     "FROM apair x WHERE x.transport = p.transport AND x.channels = 0 AND x.one_way = 0 "
+     "AND "
      "((x.device_a = k.device AND "
      "x.limiter_a = k.limiter) OR (x.device_b = k.device AND x.limiter_b = "
      "k.limiter))) "
@@ -187,10 +189,11 @@ const struct hcp_rule hcp_audit_rules[] = {
      "INTEGER)) "
      "WHERE top IS NOT NULL GROUP BY device, transport, limiter LIKE 'green:%'"},
     {"coverage", "no-link", HCP_ABOUT_FILE, HCP_MEND_GIVEN,
-     "SELECT 0, NULL, '', 0, 0, 'no transfer was measured: hcp-plan has to be told "
-     "with "
-     "--link', 1, 'hcp-profile link --db FILE', NULL WHERE EXISTS (SELECT 1 FROM "
-     "anewest) AND NOT EXISTS (SELECT 1 FROM apair)"},
+     "SELECT 0, NULL, '', 0, 0, iif(EXISTS (SELECT 1 FROM apair), 'transfers were "
+     "measured one way only, not as in a ring', 'no transfer was measured') || ': "
+     "hcp-plan has to be told with --link', 1, 'hcp-profile link --db FILE', NULL WHERE "
+     "EXISTS (SELECT 1 FROM anewest) AND NOT EXISTS (SELECT 1 FROM apair WHERE one_way = "
+     "0)"},
     /* ---- staleness ---- */
     {"staleness", "mixed-driver", HCP_ABOUT_KEY, HCP_MEND_ANEW,
      MIXED("1", "r.driver", "driver")},
@@ -363,7 +366,8 @@ const struct hcp_rule hcp_audit_rules[] = {
      "(SELECT *, lag(lo) OVER w AS lo0, lag(time_ms) OVER w AS t0, lag(bytes) OVER "
      "w AS b0, bytes / time_ms AS g, lag(bytes / time_ms) OVER w AS g0, lag(bytes / "
      "time_ms, 2) OVER w AS g00, lead(bytes / time_ms) OVER w AS g1 FROM alink WINDOW w "
-     "AS (PARTITION BY key, run_id ORDER BY bytes)) WHERE hi < 0.95 * lo0 AND NOT "
+     "AS (PARTITION BY key, run_id, device_a_id ORDER BY bytes)) WHERE hi < 0.95 * lo0 "
+     "AND NOT "
      /* A step, where more channels are taken: fast as before up to it, fast as after it
         beyond. */
      "(ifnull(g0 >= 0.95 * g00, 0) AND ifnull(g1 >= 0.95 * g, 0))"},

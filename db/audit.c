@@ -36,17 +36,19 @@ static const char setup_sql[] =
     "c.kind, c.q_len, c.time_ms, ifnull(c.p25_ms, 0.98 * c.time_ms) AS lo, "
     "ifnull(c.p75_ms, 1.02 * c.time_ms) AS hi FROM finish c" JOIN_KEY ";"
     "CREATE TEMP TABLE apair (id INTEGER PRIMARY KEY, device_a, limiter_a, device_b, "
-    "limiter_b, transport, channels);"
-    "INSERT INTO apair (device_a, limiter_a, device_b, limiter_b, transport, channels) "
+    "limiter_b, transport, channels, one_way);"
+    "INSERT INTO apair (device_a, limiter_a, device_b, limiter_b, transport, channels, "
+    "one_way) "
     "SELECT DISTINCT a.slug, l.limiter_a, b.slug, l.limiter_b, l.transport, "
-    "ifnull(l.channels, 0) FROM link l JOIN device a ON a.id = l.device_a_id JOIN device "
-    "b ON b.id = l.device_b_id ORDER BY 1, 2, 3, 4, 5, 6;"
-    "CREATE TEMP TABLE alink AS SELECT l.id, p.id AS key, l.run_id, l.bytes, l.time_ms, "
+    "ifnull(l.channels, 0), ifnull(l.one_way, 0) FROM link l JOIN device a ON a.id = "
+    "l.device_a_id JOIN device b ON b.id = l.device_b_id ORDER BY 1, 2, 3, 4, 5, 6, 7;"
+    "CREATE TEMP TABLE alink AS SELECT l.id, p.id AS key, l.run_id, l.device_a_id, "
+    "l.bytes, l.time_ms, "
     "ifnull(l.p25_ms, 0.98 * l.time_ms) AS lo, ifnull(l.p75_ms, 1.02 * l.time_ms) AS hi "
     "FROM link l JOIN device a ON a.id = l.device_a_id JOIN device b ON b.id = "
     "l.device_b_id JOIN apair p ON p.device_a = a.slug AND p.limiter_a = l.limiter_a AND "
     "p.device_b = b.slug AND p.limiter_b = l.limiter_b AND p.transport = l.transport "
-    "AND p.channels = ifnull(l.channels, 0);"
+    "AND p.channels = ifnull(l.channels, 0) AND p.one_way = ifnull(l.one_way, 0);"
     "CREATE TEMP TABLE abeside (id INTEGER PRIMARY KEY, device, limiter, provider, "
     "dtype, phase, batch, heads, kv_heads, head_dim, peer, peer_limiter, transport, "
     "channels);"
@@ -123,15 +125,15 @@ static const char *about_sql(enum hcp_about about)
     switch (about) {
     case HCP_ABOUT_PAIR:
         return "SELECT device_a, limiter_a, '', '', '', 0, 0, 0, 0, device_b, limiter_b, "
-               "transport, channels FROM apair WHERE id = ?1";
+               "transport, channels, one_way FROM apair WHERE id = ?1";
     case HCP_ABOUT_BESIDE:
-        return "SELECT " KEY ", peer, peer_limiter, transport, channels FROM abeside "
+        return "SELECT " KEY ", peer, peer_limiter, transport, channels, 0 FROM abeside "
                "WHERE id = ?1";
     case HCP_ABOUT_GEMMS:
-        return "SELECT device, limiter, provider, dtype, '', 0, 0, 0, 0, '', '', '', 0 "
-               "FROM agemm WHERE id = ?1";
+        return "SELECT device, limiter, provider, dtype, '', 0, 0, 0, 0, '', '', '', 0, "
+               "0 FROM agemm WHERE id = ?1";
     default:
-        return "SELECT " KEY ", '', '', '', 0 FROM akey WHERE id = ?1";
+        return "SELECT " KEY ", '', '', '', 0, 0 FROM akey WHERE id = ?1";
     }
 }
 
@@ -160,6 +162,7 @@ static int read_about(hcp_db *db, enum hcp_about about, int64_t id, struct hcp_f
         hcp_column_copy(s, 10, f->peer_limit, sizeof f->peer_limit);
         hcp_column_copy(s, 11, f->transport, sizeof f->transport);
         f->channels = sqlite3_column_int(s, 12);
+        f->one_way = sqlite3_column_int(s, 13);
     }
     rc = rc == SQLITE_ROW ? HCP_OK : hcp_db_sql_error(db, rc, "read", err);
     sqlite3_finalize(s);

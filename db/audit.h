@@ -32,6 +32,7 @@ struct hcp_finding {
     int any_limit;      /* it is about all limits of the key; key.limit is "" */
     char peer_device[64], peer_limit[32], transport[8]; /* of transfers, else "" */
     int32_t channels;            /* of transfers: NCCL's, as set; 0: its own choice */
+    int one_way;                 /* of transfers: device to peer_device, nothing back */
     size_t rows;                 /* concerned; 0: it is about no row */
     struct hcp_lengths *lengths; /* the worst first; at most HCP_FINDING_LENGTHS */
     size_t n_lengths;
@@ -54,6 +55,7 @@ struct hcp_cover {
 struct hcp_cover_link {
     char device_a[64], limit_a[32], device_b[64], limit_b[32], transport[8];
     int32_t channels; /* 0: NCCL's own choice */
+    int one_way;      /* a sends to b, nothing comes back */
     int64_t rows, bytes_min, bytes_max;
 };
 /* Blocks of one key beside transfers with one peer. */

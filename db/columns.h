@@ -23,6 +23,9 @@
     {name, sql, HCP_COL_TEXT, AT(field), 0, 0, 0, since}
 #define INT_SINCE(since, name, field, sql, unknown, min) \
     {name, sql, HCP_COL_INT32, AT(field), unknown, min, INT32_MAX, since}
+/* 1, or 0, which is "not known" in the file and "" in text: readers take both. */
+#define FLAG_SINCE(since, name, field, sql) \
+    {name, sql, HCP_COL_INT32, AT(field), 0, 0, 1, since}
 #define REAL_SINCE(since, name, field, sql) \
     {name, sql, HCP_COL_REAL, AT(field), 0, 0, 0, since}
 /* clang-format on */

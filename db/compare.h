@@ -3,10 +3,10 @@
  * What changed between two profiles: `hcp-profile diff`. Part of libhcpaudit.la.
  *
  * Rows of one identity (key, mask, lengths; of a finish pass kind and rows; of a transfer
- * both ends, transport, channels and bytes; of a block beside a transfer all of these; of
- * a GEMM library, dtype and sizes) are one row a file: the median of its runs, with the
- * widest of their intervals. An interval is that of the median; where it is not stored,
- * the quartiles; where they are not, 2 % to both sides.
+ * both ends, transport, channels, ways and bytes; of a block beside a transfer all of
+ * these; of a GEMM library, dtype and sizes) are one row a file: the median of its runs,
+ * with the widest of their intervals. An interval is that of the median; where it is not
+ * stored, the quartiles; where they are not, 2 % to both sides.
  */
 #ifndef HCP_COMPARE_H
 #define HCP_COMPARE_H
@@ -18,8 +18,14 @@ enum hcp_what {
     HCP_WHAT_LINK,
     HCP_WHAT_BESIDE,    /* a block beside a transfer: beside_ms */
     HCP_WHAT_DISTURBED, /* the transfer beside it: transfer_beside_ms */
-    HCP_WHAT_LINEAR
+    HCP_WHAT_LINEAR,
+    HCP_WHAT_ONE_WAY /* a transfer from device to peer_device, nothing comes back */
 };
+/* Whether it is a transfer on its own, whose bytes are where lengths of a cell are. */
+static inline int hcp_what_is_link(enum hcp_what what)
+{
+    return what == HCP_WHAT_LINK || what == HCP_WHAT_ONE_WAY;
+}
 
 /* What a group of rows has in common. */
 struct hcp_change_key {

@@ -14,6 +14,7 @@ static const struct hcp_column columns[] = {
     TEXT("transport", transport, "t.transport"),
     TEXT("transport_version", transport_version, "t.transport_version"),
     INT_SINCE(3, "channels", channels, "t.channels", -1, 1),
+    FLAG_SINCE(4, "one_way", one_way, "t.one_way"),
     INT("same_host", same_host, "t.same_host", -1, 0),
     LONG("bytes", bytes, "t.bytes", 0, 1, INT64_MAX),
     REAL("time_ms", time_ms, "t.time_ms"),
@@ -38,8 +39,9 @@ static const struct hcp_column columns[] = {
     TEXT("measured_at", from.measured_at, "t.measured_at"),
 };
 static const char *const identity[] = {
-    "run_uid",    "device",    "device_uuid", "limit", "peer_device", "peer_uuid",
-    "peer_limit", "transport", "channels",    "bytes", "peer_host",   NULL};
+    "run_uid",   "device",     "device_uuid", "limit",    "peer_device",
+    "peer_uuid", "peer_limit", "transport",   "channels", "bytes",
+    "peer_host", "one_way",    NULL};
 const struct hcp_rows hcp_link_rows = {
     "link",
     "link t JOIN run r ON r.id = t.run_id JOIN device d ON d.id = t.device_a_id "
@@ -47,7 +49,7 @@ const struct hcp_rows hcp_link_rows = {
     "run r CROSS JOIN device d CROSS JOIN device e CROSS JOIN link t ON r.id = t.run_id "
     "AND d.id = t.device_a_id AND e.id = t.device_b_id",
     " ORDER BY d.slug, t.limiter_a, e.slug, t.limiter_b, t.transport, t.channels, "
-    "t.bytes, r.uid, "
+    "ifnull(t.one_way, 0), t.bytes, r.uid, "
     "d.uuid, "
     "e.uuid, t.id",
     columns,
@@ -71,6 +73,8 @@ int hcp_link_row_validate(const struct hcp_link_row *row, struct hcp_err *err)
         rc = hcp_check_device(row->device_a, row->limit_a, err);
     if (!rc)
         rc = hcp_check_device(row->device_b, row->limit_b, err);
+    if (!rc)
+        rc = hcp_check_range("one_way", row->one_way, 0, 1, err);
     if (!rc && row->same_host != -1)
         rc = hcp_check_range("same_host", row->same_host, 0, 1, err);
     if (!rc)

@@ -14,7 +14,7 @@ enum { BUSY_TIMEOUT_MS = 20000, HEADER_BYTES = 100 };
 
 /* Step i takes a file from version i to i + 1. Released steps are never edited. */
 const char *const hcp_schema_steps[] = {hcp_schema_sql, hcp_schema_2_sql,
-                                        hcp_schema_3_sql};
+                                        hcp_schema_3_sql, hcp_schema_4_sql};
 const int hcp_n_schema_steps = sizeof hcp_schema_steps / sizeof *hcp_schema_steps;
 
 const char *hcp_db_default_path(const char *path)

@@ -201,9 +201,10 @@ struct hcp_link_row {
     char device_a[64], limit_a[32], device_b[64], limit_b[32];
     char transport[8];              /* "nccl" "mpi"; "copy": cudaMemcpyPeerAsync */
     int32_t channels;               /* of NCCL, as set; -1: its own choice */
+    int32_t one_way;                /* 1: a sends to b alone; 0: both at once */
     int32_t same_host;              /* 1, 0; -1 unknown */
-    int64_t bytes;                  /* each way */
-    double time_ms, p25_ms, p75_ms; /* until both have both */
+    int64_t bytes;                  /* each way that there is */
+    double time_ms, p25_ms, p75_ms; /* until both have both; one_way: until b has it */
     int32_t samples;
     char transport_version[32];
     char uuid_a[64], uuid_b[64], name_a[96], name_b[96];
@@ -215,8 +216,8 @@ void hcp_link_row_init(struct hcp_link_row *row);
 int hcp_link_row_validate(const struct hcp_link_row *row, struct hcp_err *err);
 int hcp_db_add_link(hcp_db *db, const struct hcp_link_row *row,
                     enum hcp_db_outcome *outcome, struct hcp_err *err);
-/* In order of pair, transport, channels, bytes. filter: device and limit match either
- * end. */
+/* In order of pair, transport, channels, ways, bytes. filter: device and limit match
+ * either end. */
 int hcp_db_each_link(hcp_db *db, const struct hcp_filter *filter,
                      int (*visit)(const struct hcp_link_row *row, void *ctx), void *ctx,
                      struct hcp_err *err);
@@ -347,15 +348,24 @@ struct hcp_link_by {
     const char *transport;
     enum hcp_hosts hosts;
     int32_t channels; /* of NCCL, each direction; 0: its own choice */
+    int one_way;      /* 1: the first end sends to the second, nothing comes back; 0: both
+                         at once. Transfers of one sort never answer for the other */
 };
 /* Whether a row's channels (-1 and 0: NCCL's own choice) are those. */
 int hcp_link_has_channels(const struct hcp_link_by *by, int32_t channels);
-/* The fit of one pair (in either order). HCP_NO_ANSWER when it was never measured, and
- * the command that does. HCP_USAGE: hosts is any, and transfers of both kinds are there,
- * which have no fit in common. */
+/* The fit of one pair (in either order, unless by is one way). HCP_NO_ANSWER when it was
+ * never measured, and the command that does. HCP_USAGE: hosts is any, and transfers of
+ * both kinds are there, which have no fit in common. */
 int hcp_db_link_of(hcp_db *db, const struct hcp_link_by *by, const char *device_a,
                    const char *limit_a, const char *device_b, const char *limit_b,
                    struct hcp_link_fit *out, struct hcp_err *err);
+
+/* The command that measures such transfers, into text[size]; HCP_LINK_COMMAND has room
+ * for all but very long paths. */
+enum { HCP_LINK_COMMAND = 700 };
+void hcp_db_link_command(const hcp_db *db, const struct hcp_link_by *by,
+                         const char *limit_a, const char *limit_b, char *text,
+                         size_t size);
 
 /* The same for blocks of about `bytes`: the line through the sizes from a sixteenth to
  * twice as many, for where the curve bends and steps one line through all is off by a

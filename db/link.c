@@ -164,9 +164,9 @@ static int collect(const struct hcp_link_row *row, void *ctx)
     int64_t *bytes;
     double *ms;
 
-    if (strcmp(row->transport, r->by->transport) ||
+    if (strcmp(row->transport, r->by->transport) || row->one_way != r->by->one_way ||
         !hcp_link_has_channels(r->by, row->channels) ||
-        !(is_pair(r, row, 0) || is_pair(r, row, 1)))
+        !(is_pair(r, row, 0) || (!r->by->one_way && is_pair(r, row, 1))))
         return HCP_OK;
     r->found[hosts]++;
     if (r->by->hosts != HCP_HOSTS_ANY && hosts != HCP_HOSTS_ANY && r->by->hosts != hosts)
@@ -184,7 +184,7 @@ static int collect(const struct hcp_link_row *row, void *ctx)
     return HCP_OK;
 }
 
-/* "DEVICE@LIMIT,DEVICE@LIMIT by TRANSPORT" */
+/* "DEVICE@LIMIT,DEVICE@LIMIT by TRANSPORT", "one way" where it is that */
 static void name(const struct rows *r, char text[256])
 {
     int at = snprintf(text, 256, "%s%s%s,%s%s%s by %s", r->device[0],
@@ -194,6 +194,9 @@ static void name(const struct rows *r, char text[256])
     if (r->by->channels && at > 0 && at < 256)
         snprintf(text + at, 256 - (size_t)at, " of %d channel%s", (int)r->by->channels,
                  r->by->channels == 1 ? "" : "s");
+    at = (int)strlen(text);
+    if (r->by->one_way)
+        snprintf(text + at, 256 - (size_t)at, " one way");
 }
 
 /* The pair's rows, into r. */
@@ -217,27 +220,37 @@ static int rows_of(hcp_db *db, struct rows *r, struct hcp_err *err)
                     r->found[HCP_HOSTS_BETWEEN], r->by->transport, r->by->transport);
 }
 
+void hcp_db_link_command(const hcp_db *db, const struct hcp_link_by *by,
+                         const char *limit_a, const char *limit_b, char *text,
+                         size_t size)
+{
+    char channels[32] = "";
+
+    if (by->channels)
+        snprintf(channels, sizeof channels, " --channels %d", (int)by->channels);
+    snprintf(text, size, "%shcp-profile link%s --db %s --limits %s/%s --transport %s%s",
+             by->hosts == HCP_HOSTS_BETWEEN ? "mpirun -np 2 --host A,B " : "",
+             by->one_way ? " --one-way" : "", db->path, *limit_a ? limit_a : "none",
+             *limit_b ? limit_b : "none", by->transport, channels);
+}
+
 /* What to do where there is no answer. */
 static int no_link(const hcp_db *db, const struct rows *r, int rc,
                    const struct hcp_err *why, struct hcp_err *err)
 {
-    char ends[256], channels[32] = "";
+    char ends[256], command[HCP_LINK_COMMAND];
 
     name(r, ends);
-    if (r->by->channels)
-        snprintf(channels, sizeof channels, " --channels %d", (int)r->by->channels);
+    hcp_db_link_command(db, r->by, r->limit[0], r->limit[1], command, sizeof command);
     return hcp_fail(err, rc,
                     "link %s%s %s%s in '%s'; where these devices are, measure it with "
-                    "'%shcp-profile link --db %s --limits %s/%s --transport %s%s'",
+                    "'%s'",
                     ends,
                     r->by->hosts == HCP_HOSTS_WITHIN    ? " within a host"
                     : r->by->hosts == HCP_HOSTS_BETWEEN ? " between hosts"
                                                         : "",
                     r->n ? "has no fit: " : "was never measured", r->n ? why->text : "",
-                    db->path,
-                    r->by->hosts == HCP_HOSTS_BETWEEN ? "mpirun -np 2 --host A,B " : "",
-                    db->path, *r->limit[0] ? r->limit[0] : "none",
-                    *r->limit[1] ? r->limit[1] : "none", r->by->transport, channels);
+                    db->path, command);
 }
 
 int hcp_db_link_of(hcp_db *db, const struct hcp_link_by *by, const char *device_a,

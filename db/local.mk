@@ -30,10 +30,10 @@ db_libhcpcli_la_LIBADD = db/libhcpdb.la $(SMARTCOLS_LIBS) $(JANSSON_LIBS)
 # The steps of the schema as C strings, comments and all.
 BUILT_SOURCES += db/schema-sql.h
 CLEANFILES += db/schema-sql.h
-EXTRA_DIST += db/schema.sql db/schema-2.sql db/schema-3.sql
+EXTRA_DIST += db/schema.sql db/schema-2.sql db/schema-3.sql db/schema-4.sql
 db/schema-sql.h: $(srcdir)/db/schema.sql $(srcdir)/db/schema-2.sql \
-	$(srcdir)/db/schema-3.sql
-	$(AM_V_GEN)$(MKDIR_P) db && for step in schema schema-2 schema-3; do \
+	$(srcdir)/db/schema-3.sql $(srcdir)/db/schema-4.sql
+	$(AM_V_GEN)$(MKDIR_P) db && for step in schema schema-2 schema-3 schema-4; do \
 	echo "static const char hcp_$${step}_sql[] =" | tr - _; \
 	$(SED) -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $(srcdir)/db/$$step.sql; echo ';'; \
 	done >$@.tmp && mv $@.tmp $@

@@ -28,8 +28,8 @@ int hcp_text_kind_of(const char *word);
 #define HCP_TEXT_MAGIC "hcp profile, format "
 /* The oldest that has what the rows need is written. 2: finish and link rows; 3:
  * topology, interference, drift and linear rows, links by copy engines, columns of that
- * version. */
-enum { HCP_TEXT_VERSION = 3 };
+ * version; 4: links one way. */
+enum { HCP_TEXT_VERSION = 4 };
 
 /* One row being read: the text of each column, NULL where it is empty or not there. */
 struct hcp_text_row {

@@ -145,7 +145,8 @@ static void end_cell(hcp_table *t, const char *device, const char *limit)
 static void print_links(const struct hcp_audit *audit)
 {
     static const struct show_column columns[] = {
-        {"a", 0}, {"b", 0}, {"transport", 0}, {"rows", 1}, {"bytes", 1}, {NULL, 0}};
+        {"a", 0},    {"b", 0},     {"one_way", 0}, {"transport", 0},
+        {"rows", 1}, {"bytes", 1}, {NULL, 0}};
     hcp_table *t = audit->n_links ? show_table(columns) : NULL;
 
     for (size_t i = 0; i < audit->n_links; i++) {
@@ -153,6 +154,7 @@ static void print_links(const struct hcp_audit *audit)
         hcp_table_row(t);
         end_cell(t, l->device_a, l->limit_a);
         end_cell(t, l->device_b, l->limit_b);
+        hcp_table_cell(t, "%s", l->one_way ? "yes" : "no");
         show_transport(t, l->transport, l->channels ? l->channels : -1);
         hcp_table_cell(t, "%lld", (long long)l->rows);
         range_cell(t, l->bytes_min, l->bytes_max);
@@ -219,6 +221,7 @@ static void print_subject(const struct hcp_finding *f)
                f->transport);
         if (f->channels)
             printf("/%d", (int)f->channels);
+        printf("%s", f->one_way ? " one way" : "");
     }
     if (f->kind == HCP_ROWS_LINEAR)
         printf(" %s %s", k->provider, k->dtype);
@@ -411,6 +414,8 @@ static json_t *finding_json(const struct hcp_finding *f)
     json_object_set_new(o, "peer_device", show_json_text(f->peer_device));
     json_object_set_new(o, "peer_limit",
                         *f->transport ? json_string(f->peer_limit) : json_null());
+    json_object_set_new(o, "one_way",
+                        *f->transport ? json_boolean(f->one_way) : json_null());
     json_object_set_new(o, "transport", show_json_text(f->transport));
     json_object_set_new(o, "channels", channels_json(f->channels));
     json_object_set_new(o, "rows", json_integer((json_int_t)f->rows));
@@ -454,11 +459,12 @@ static json_t *cover_json(const struct hcp_cover *c)
 
 static json_t *link_json(const struct hcp_cover_link *l)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I}", "device",
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:o, s:I, s:I, s:I}", "device",
                      l->device_a, "limit", l->limit_a, "peer_device", l->device_b,
-                     "peer_limit", l->limit_b, "transport", l->transport, "channels",
-                     channels_json(l->channels), "rows", (json_int_t)l->rows, "bytes_min",
-                     (json_int_t)l->bytes_min, "bytes_max", (json_int_t)l->bytes_max);
+                     "peer_limit", l->limit_b, "one_way", l->one_way, "transport",
+                     l->transport, "channels", channels_json(l->channels), "rows",
+                     (json_int_t)l->rows, "bytes_min", (json_int_t)l->bytes_min,
+                     "bytes_max", (json_int_t)l->bytes_max);
 }
 
 static json_t *beside_json(const struct hcp_cover_beside *b)

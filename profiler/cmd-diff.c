@@ -167,11 +167,12 @@ static void key_cells(hcp_table *t, const struct hcp_change_key *k)
         hcp_table_cell(t, "%s,%s", a, b);
     else
         hcp_table_cell(t, "%s", a);
-    hcp_table_cell(t, "%s", k->what == HCP_WHAT_LINK ? by : k->key.provider);
+    hcp_table_cell(t, "%s", hcp_what_is_link(k->what) ? by : k->key.provider);
     switch (k->what) {
     case HCP_WHAT_LINK:
+    case HCP_WHAT_ONE_WAY:
         hcp_table_cell(t, "%s", "");
-        hcp_table_cell(t, "%s", "link");
+        hcp_table_cell(t, "%s", k->what == HCP_WHAT_LINK ? "link" : "one way");
         break;
     case HCP_WHAT_LINEAR:
         hcp_table_cell(t, "%s %lldx%lld", k->key.dtype, (long long)k->n_in,
@@ -238,7 +239,7 @@ static void print_changes(const struct hcp_diff *diff, size_t n)
         const struct hcp_change *c = &diff->changes[i];
         hcp_table_row(t);
         key_cells(t, &c->key);
-        const int link = c->key.what == HCP_WHAT_LINK;
+        const int link = hcp_what_is_link(c->key.what);
         length_cell(t, link ? 0 : c->q_len);
         length_cell(t, c->kv_len);
         length_cell(t, link ? c->q_len : c->bytes);
@@ -305,8 +306,8 @@ static void print_text(const struct args *a, const struct hcp_diff *diff)
 
 static json_t *key_json(const struct hcp_change_key *k)
 {
-    static const char *const whats[] = {"cell",         "finish",   "link",
-                                        "interference", "transfer", "linear"};
+    static const char *const whats[] = {"cell",     "finish", "link", "interference",
+                                        "transfer", "linear", "link"};
     json_t *o = json_pack("{s:s, s:s, s:s}", "what", whats[k->what], "device",
                           k->key.device, "limit", k->key.limit);
 
@@ -315,7 +316,7 @@ static json_t *key_json(const struct hcp_change_key *k)
                                             k->key.provider, "dtype", k->key.dtype,
                                             "n_in", (json_int_t)k->n_in, "n_out",
                                             (json_int_t)k->n_out));
-    else if (k->what != HCP_WHAT_LINK)
+    else if (!hcp_what_is_link(k->what))
         json_object_update_new(
             o,
             json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s}", "provider",
@@ -324,11 +325,14 @@ static json_t *key_json(const struct hcp_change_key *k)
                       (int)k->key.kv_heads, "head_dim", (int)k->key.head_dim,
                       k->what == HCP_WHAT_FINISH ? "kind" : "mask", k->mask));
     if (*k->peer_device)
+        json_object_update_new(o, json_pack("{s:s, s:s}", "peer_device", k->peer_device,
+                                            "peer_limit", k->peer_limit));
+    if (hcp_what_is_link(k->what))
+        json_object_set_new(o, "one_way", json_boolean(k->what == HCP_WHAT_ONE_WAY));
+    if (*k->peer_device)
         json_object_update_new(
-            o,
-            json_pack("{s:s, s:s, s:s, s:o}", "peer_device", k->peer_device, "peer_limit",
-                      k->peer_limit, "transport", k->transport, "channels",
-                      k->channels ? json_integer(k->channels) : json_null()));
+            o, json_pack("{s:s, s:o}", "transport", k->transport, "channels",
+                         k->channels ? json_integer(k->channels) : json_null()));
     return o;
 }
 
@@ -358,7 +362,7 @@ static json_t *change_json(const struct hcp_change *c)
     json_t *o = key_json(&c->key);
 
     json_object_set_new(o,
-                        c->key.what == HCP_WHAT_LINK     ? "bytes"
+                        hcp_what_is_link(c->key.what)    ? "bytes"
                         : c->key.what == HCP_WHAT_LINEAR ? "tokens"
                                                          : "q_len",
                         json_integer(c->q_len));

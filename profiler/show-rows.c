@@ -33,10 +33,10 @@ static void end_text(char text[100], const char *device, const char *limit)
 
 static json_t *link_object(const struct hcp_link_row *r)
 {
-    json_t *o =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "device_a", r->device_a, "limit_a",
-                  r->limit_a, "device_b", r->device_b, "limit_b", r->limit_b, "transport",
-                  r->transport, "bytes", (json_int_t)r->bytes);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:I}", "device_a", r->device_a,
+                          "limit_a", r->limit_a, "device_b", r->device_b, "limit_b",
+                          r->limit_b, "one_way", (int)r->one_way, "transport",
+                          r->transport, "bytes", (json_int_t)r->bytes);
 
     json_object_set_new(o, "channels", show_json_int(r->channels));
     json_object_set_new(o, "time_ms", hcp_json_real(r->time_ms));
@@ -71,6 +71,7 @@ static int print_link(const struct hcp_link_row *r, void *ctx)
     hcp_table_cell(t, "%s", text);
     end_text(text, r->device_b, r->limit_b);
     hcp_table_cell(t, "%s", text);
+    hcp_table_cell(t, "%s", r->one_way ? "yes" : "no");
     show_transport(t, r->transport, r->channels);
     hcp_table_cell(t, "%lld", (long long)r->bytes);
     show_real(t, 5, r->time_ms);
@@ -83,8 +84,8 @@ static int print_link(const struct hcp_link_row *r, void *ctx)
     return HCP_OK;
 }
 
-/* The rows of one pair, in either order, over one transport and its channels, within a
- * host or between two. */
+/* The rows of one pair over one transport and its channels, within a host or between two;
+ * in either order, unless data went one way. */
 struct pair {
     struct hcp_link_row first; /* names the ends */
     int64_t *bytes;
@@ -101,13 +102,14 @@ struct pairs {
 static int same_pair(const struct hcp_link_row *x, const struct hcp_link_row *y)
 {
     if (strcmp(x->transport, y->transport) || x->channels != y->channels ||
-        hcp_link_hosts(x) != hcp_link_hosts(y))
+        x->one_way != y->one_way || hcp_link_hosts(x) != hcp_link_hosts(y))
         return 0;
     if (!strcmp(x->device_a, y->device_a) && !strcmp(x->limit_a, y->limit_a) &&
         !strcmp(x->device_b, y->device_b) && !strcmp(x->limit_b, y->limit_b))
         return 1;
-    return !strcmp(x->device_a, y->device_b) && !strcmp(x->limit_a, y->limit_b) &&
-           !strcmp(x->device_b, y->device_a) && !strcmp(x->limit_b, y->limit_a);
+    return !x->one_way && !strcmp(x->device_a, y->device_b) &&
+           !strcmp(x->limit_a, y->limit_b) && !strcmp(x->device_b, y->device_a) &&
+           !strcmp(x->limit_b, y->limit_a);
 }
 
 static int gather(const struct hcp_link_row *r, void *ctx)
@@ -187,11 +189,11 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
         max = pair->bytes[i] > max ? pair->bytes[i] : max;
     }
     if (p->array) {
-        json_t *o =
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I}", "device_a", r->device_a,
-                      "limit_a", r->limit_a, "device_b", r->device_b, "limit_b",
-                      r->limit_b, "transport", r->transport, "rows", (json_int_t)pair->n,
-                      "bytes_min", (json_int_t)min, "bytes_max", (json_int_t)max);
+        json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I}", "device_a",
+                              r->device_a, "limit_a", r->limit_a, "device_b", r->device_b,
+                              "limit_b", r->limit_b, "one_way", (int)r->one_way,
+                              "transport", r->transport, "rows", (json_int_t)pair->n,
+                              "bytes_min", (json_int_t)min, "bytes_max", (json_int_t)max);
         json_object_set_new(o, "channels", show_json_int(r->channels));
         json_object_set_new(o, "alpha_us", hcp_json_real(fit.alpha_us));
         json_object_set_new(o, "gb_per_s", hcp_json_real(fit.gbps));
@@ -209,6 +211,7 @@ static void print_pair(const struct pair *pair, const struct hcp_link_curve *cur
     hcp_table_cell(t, "%s", text);
     end_text(text, r->device_b, r->limit_b);
     hcp_table_cell(t, "%s", text);
+    hcp_table_cell(t, "%s", r->one_way ? "yes" : "no");
     show_transport(t, r->transport, r->channels);
     hcp_table_cell(t, "%s", hosts != HCP_HOSTS_ANY ? hcp_hosts_name(hosts) : "-");
     hcp_table_cell(t, "%zu", pair->n);
@@ -225,6 +228,7 @@ int show_links(hcp_db *db, const struct hcp_filter *filter, int each, int json,
 {
     static const struct show_column fits[] = {{"A", 0},
                                               {"B", 0},
+                                              {"ONE_WAY", 0},
                                               {"TRANSPORT", 0},
                                               {"HOSTS", 0},
                                               {"ROWS", 1},
@@ -236,9 +240,9 @@ int show_links(hcp_db *db, const struct hcp_filter *filter, int each, int json,
                                               {"ORIGIN", 0},
                                               {NULL, 0}};
     static const struct show_column columns[] = {
-        {"A", 0},       {"B", 0},      {"TRANSPORT", 0}, {"BYTES", 1},
-        {"TIME_MS", 1}, {"P25_MS", 1}, {"P75_MS", 1},    {"SAMPLES", 1},
-        {"GB/S", 1},    {"ORIGIN", 0}, {"RUN", 0},       {NULL, 0}};
+        {"A", 0},       {"B", 0},      {"ONE_WAY", 0}, {"TRANSPORT", 0}, {"BYTES", 1},
+        {"TIME_MS", 1}, {"P25_MS", 1}, {"P75_MS", 1},  {"SAMPLES", 1},   {"GB/S", 1},
+        {"ORIGIN", 0},  {"RUN", 0},    {NULL, 0}};
     struct printer p = {.array = json ? json_array() : NULL};
     struct pairs pairs = {.err = err};
     int rc;

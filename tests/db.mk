@@ -39,5 +39,5 @@ endif
 check_PROGRAMS += tests/ring-rows
 tests_ring_rows_SOURCES = tests/ring-rows.c
 tests_ring_rows_LDADD = db/libhcpdb.la
-dist_check_SCRIPTS += tests/db-import.bats tests/db-kinds.bats tests/db-nodes.bats tests/db-errors.bats
-TESTS += tests/db-import.bats tests/db-kinds.bats tests/db-nodes.bats tests/db-errors.bats
+dist_check_SCRIPTS += tests/db-import.bats tests/db-kinds.bats tests/db-ways.bats tests/db-nodes.bats tests/db-errors.bats
+TESTS += tests/db-import.bats tests/db-kinds.bats tests/db-ways.bats tests/db-nodes.bats tests/db-errors.bats

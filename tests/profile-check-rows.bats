@@ -53,8 +53,8 @@ planted() {
     [ -z "$(found)" ]
     run hcp-profile check x.db --no-device
     [ "$status" -eq 0 ]
-    [[ "$output" == *"toy@mps:50 toy@mps:50 nccl         1  4096"* ]]
-    [[ "$output" == *"toy@mps:50 toy@mps:50 nccl/4       1 65536"* ]]
+    [[ "$output" == *"toy@mps:50 toy@mps:50 no      nccl         1  4096"* ]]
+    [[ "$output" == *"toy@mps:50 toy@mps:50 no      nccl/4       1 65536"* ]]
     [[ "$output" =~ toy@mps:50\ cudnn\ +prefill\ bf16\ 32/8x128\ b1\ toy@mps:50\ nccl\ +1\ 1.125-1.125 ]]
     [[ "$output" =~ toy\ +mps:50\ cublas\ +bf16\ +2\ +1\ 1024-2048 ]]
     json=$(hcp-profile check x.db --no-device --json)

@@ -89,7 +89,7 @@ scale() { # scale FACTOR WHERE
     [[ "$output" == *"$rows rows in both, 2 of them changed beyond noise; 0 only in A, 0 only in B" ]]
     differ 1 --json a.db b.db
     [[ "$output" == *'"kind":"merge","q_len":512,'* ]]
-    [[ "$output" == *'"what":"link","device":"toy","limit":"mps:100","peer_device":"toy","peer_limit":"mps:50","transport":"nccl","channels":null,"bytes":1048576,"a_ms":0.4,'*'"b_ms":0.1,'*'"ratio":0.25}'* ]]
+    [[ "$output" == *'"what":"link","device":"toy","limit":"mps:100","peer_device":"toy","peer_limit":"mps:50","one_way":false,"transport":"nccl","channels":null,"bytes":1048576,"a_ms":0.4,'*'"b_ms":0.1,'*'"ratio":0.25}'* ]]
 }
 @test "cells of one side only" {
     sqlite3 b.db "DELETE FROM cell WHERE limiter = 'mps:50'"
@@ -208,7 +208,7 @@ EOF
     [[ "$output" =~ nccl/4\ +link\ +4096\ +0\.01000\ +0\.03000\ +3\.0000 ]]
     [[ "$output" == *"7 rows in both, 4 of them changed beyond noise; 0 only in A, 0 only in B" ]]
     differ 1 a.jsonl b.jsonl --json
-    [[ "$output" == *'{"what":"link","device":"toy","limit":"","peer_device":"toy","peer_limit":"","transport":"nccl","channels":4,"bytes":4096,"a_ms":0.01,'* ]]
+    [[ "$output" == *'{"what":"link","device":"toy","limit":"","peer_device":"toy","peer_limit":"","one_way":false,"transport":"nccl","channels":4,"bytes":4096,"a_ms":0.01,'* ]]
     [[ "$output" == *'{"what":"interference","device":"toy","limit":"mps:50","provider":"cudnn",'*'"mask":"full","peer_device":"toy","peer_limit":"mps:10","transport":"nccl","channels":4,"q_len":4096,"kv_len":4096,"bytes":131072,"a_ms":2.6,'* ]]
     [[ "$output" == *'{"what":"transfer","device":"toy",'*'"bytes":65536,"a_ms":0.15,'* ]]
     [[ "$output" == *'{"what":"linear","device":"toy","limit":"","library":"cublas","dtype":"bf16","n_in":64,"n_out":128,"tokens":64,"a_ms":0.1,'* ]]

@@ -350,10 +350,10 @@ static void link_fit_of_own_choice(void **state)
             assert_int_equal(hcp_db_add_link(db, &row, &outcome, &err), HCP_OK);
             assert_int_equal(outcome, HCP_DB_STORED);
         }
-    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
-                                    "nvidia-h200", "mps:50", "nvidia-h200", "", &fit,
-                                    &err),
-                     HCP_OK);
+    assert_int_equal(
+        hcp_db_link_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0},
+                       "nvidia-h200", "mps:50", "nvidia-h200", "", &fit, &err),
+        HCP_OK);
     assert_true(fabs(fit.gbps - 0.1) < 1e-6 && fabs(fit.alpha_us - 10) < 1e-3);
 }
 

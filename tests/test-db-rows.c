@@ -294,6 +294,8 @@ static void refusals(void **state)
         WITH(time_ms, -1, "time_ms -1 is not a time");
         WITH(bytes, 0, "bytes 0 is out of range");
         WITH(same_host, 2, "same_host 2 is out of range");
+        WITH(one_way, 2, "one_way 2 is out of range");
+        WITH(one_way, -1, "one_way -1 is out of range");
         WITH(transport[0], 'N', "transport 'Nccl' is not known; expected one of");
         WITH(device_b[0], '\0', "device is empty");
         WITH(sm_seen_b, 0, "sm_seen is 0");
@@ -391,6 +393,45 @@ static void link_rows(void **state)
         links(db, &(struct hcp_filter){.device = "toy-cpu", .limit = "mps:100"}).n, 0);
     assert_int_equal(links(db, &(struct hcp_filter){.limit_set = 1}).n, 0);
     assert_int_equal(links(db, &(struct hcp_filter){.host = "right"}).n, 5);
+}
+
+/* One way is another row than both at once, and the other way round a third; all come
+ * out as they went in, and through a merge. */
+static void one_way_rows(void **state)
+{
+    struct hcp_link_row both = make_link("mps:50", 4096, 0.25), there = both, back;
+    struct hcp_merge_tally tally;
+    struct seen s;
+    hcp_db *two;
+
+    (void)state;
+    there.one_way = 1;
+    there.time_ms = there.p25_ms = 0.125;
+    back = make_link("mps:100", 4096, 0.25);
+    memcpy(back.device_a, both.device_b, sizeof back.device_a);
+    memcpy(back.device_b, both.device_a, sizeof back.device_b);
+    memcpy(back.uuid_a, both.uuid_b, sizeof back.uuid_a);
+    memcpy(back.uuid_b, both.uuid_a, sizeof back.uuid_b);
+    strcpy(back.limit_a, "mps:50");
+    back.one_way = 1;
+    assert_int_equal(link_row(db, &there), HCP_DB_STORED);
+    assert_int_equal(link_row(db, &both), HCP_DB_STORED);
+    assert_int_equal(link_row(db, &back), HCP_DB_STORED);
+    assert_int_equal(link_row(db, &there), HCP_DB_SAME);
+    assert_int_equal(link_row(db, &both), HCP_DB_SAME);
+    there.time_ms *= 2;
+    assert_int_equal(link_row(db, &there), HCP_DB_CONFLICT);
+    there.time_ms /= 2;
+    s = links(db, &(struct hcp_filter){.run_uid = "link-1"});
+    assert_int_equal(s.n, 3);
+    two = open_db(other);
+    assert_int_equal(link_row(two, &both), HCP_DB_STORED);
+    assert_int_equal(hcp_db_merge(two, db, &tally, &err), HCP_OK);
+    assert_int_equal(tally.kept, 2);
+    assert_int_equal(tally.skipped, 1);
+    assert_int_equal(link_row(two, &there), HCP_DB_SAME);
+    assert_int_equal(link_row(two, &back), HCP_DB_SAME);
+    hcp_db_close(two);
 }
 
 static void ring_runs(void **state)
@@ -532,8 +573,9 @@ static void samples_hash(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(finish_rows), TEST(link_rows), TEST(ring_runs),    TEST(refusals),
-        TEST(checks),      TEST(views),     TEST(samples_hash), TEST(merging),
+        TEST(finish_rows), TEST(link_rows),    TEST(one_way_rows),
+        TEST(ring_runs),   TEST(refusals),     TEST(checks),
+        TEST(views),       TEST(samples_hash), TEST(merging),
     };
 
     return cmocka_run_group_tests_name("db-rows", tests, NULL, NULL);

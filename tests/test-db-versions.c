@@ -72,7 +72,7 @@ static int64_t number(const char *question)
 
 static void read_only_version_1(void)
 {
-    expect(HCP_DB_READ, "has the older schema version 1 and must be updated to 3", 1);
+    expect(HCP_DB_READ, "has the older schema version 1 and must be updated to 4", 1);
 }
 
 /* Readers and writers bring it up, keep what is in it, and give it the new tables. */
@@ -88,7 +88,7 @@ static void version_1(void **state)
         assert_int_equal(hcp_db_open(path, write ? HCP_DB_WRITE : HCP_DB_READ, &db, &err),
                          HCP_OK);
         hcp_db_close(db);
-        assert_int_equal(number("PRAGMA user_version"), 3);
+        assert_int_equal(number("PRAGMA user_version"), 4);
         assert_int_equal(count(), 1);
         assert_int_equal(number("SELECT count(*) FROM run WHERE note = 'kept'"), 1);
         assert_int_equal(number("SELECT count(*) FROM finish, link, ring_run"), 0);
@@ -108,6 +108,7 @@ static int see_link(const struct hcp_link_row *row, void *ctx)
     struct hcp_link_row *last = ctx;
 
     assert_int_equal(row->channels, -1);
+    assert_int_equal(row->one_way, 0);
     if (!*last->device_a)
         *last = *row;
     return HCP_OK;
@@ -155,7 +156,7 @@ static void version_2(void **state)
     assert_int_equal(outcome, HCP_DB_STORED);
     hcp_db_close(db);
     assert_int_equal(number("SELECT sum(id) FROM link WHERE transport <> 'copy'"), ids);
-    assert_int_equal(number("PRAGMA user_version"), 3);
+    assert_int_equal(number("PRAGMA user_version"), 4);
     assert_int_equal(number("SELECT count(*) FROM finish WHERE provider_version IS NULL"),
                      1);
     assert_int_equal(number("SELECT count(*) FROM cell WHERE boosted_ms IS NULL"), 1);
@@ -165,6 +166,52 @@ static void version_2(void **state)
         number(
             "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"),
         1);
+}
+
+/* Transfers of a file from before there were two sorts were of both ways at once. One way
+ * is a row of its own, and the file itself keeps it one. */
+static void version_3(void **state)
+{
+    static const char copy[] =
+        "INSERT INTO link (run_id, device_a_id, device_b_id, limiter_a, limiter_b, "
+        "transport, bytes, time_ms, one_way) SELECT run_id, device_a_id, device_b_id, "
+        "limiter_a, limiter_b, transport, bytes, time_ms, %s FROM link WHERE id = 5";
+    struct hcp_link_row row = {0};
+    struct hcp_err err = {0};
+    enum hcp_db_outcome outcome;
+    hcp_db *db = NULL;
+    char words[400];
+
+    (void)state;
+    unlink(path);
+    make_version(3);
+    sql("INSERT INTO link (id, run_id, device_a_id, device_b_id, limiter_a, limiter_b, "
+        "transport, bytes, time_ms) VALUES (5, 1, 1, 1, '', 'mps:10', 'nccl', 4096, "
+        "2.5)");
+    assert_int_equal(hcp_db_open(path, HCP_DB_WRITE, &db, &err), HCP_OK);
+    assert_int_equal(number("PRAGMA user_version"), 4);
+    assert_int_equal(hcp_db_each_link(db, NULL, see_link, &row, &err), HCP_OK);
+    assert_true(row.time_ms == 2.5);
+    assert_int_equal(hcp_db_add_link(db, &row, &outcome, &err), HCP_OK);
+    assert_int_equal(outcome, HCP_DB_SAME);
+    row.one_way = 1;
+    row.time_ms = 1.5;
+    assert_int_equal(hcp_db_add_link(db, &row, &outcome, &err), HCP_OK);
+    assert_int_equal(outcome, HCP_DB_STORED);
+    assert_int_equal(hcp_db_add_link(db, &row, &outcome, &err), HCP_OK);
+    assert_int_equal(outcome, HCP_DB_SAME);
+    for (int i = 0; i < 3; i++) { /* twice both ways, twice one way, neither */
+        static const char *const ways[] = {"NULL", "1", "0"};
+        snprintf(words, sizeof words, copy, ways[i]);
+        assert_int_equal(sqlite3_exec(db->handle, words, NULL, NULL, NULL) & 0xff,
+                         SQLITE_CONSTRAINT);
+    }
+    hcp_db_close(db);
+    assert_int_equal(number("SELECT count(*) FROM link"), 2);
+    assert_int_equal(number("SELECT count(*) FROM link WHERE id = 5 AND one_way IS NULL"),
+                     1);
+    assert_int_equal(
+        number("SELECT count(*) FROM link WHERE one_way = 1 AND time_ms = 1.5"), 1);
 }
 
 /* Version 0 of ours: marked, but the schema not there yet. Readers update it too. */
@@ -187,10 +234,8 @@ static void old_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(migration),
-        TEST(version_1),
-        TEST(version_2),
-        TEST(old_version),
+        TEST(migration), TEST(version_1),   TEST(version_2),
+        TEST(version_3), TEST(old_version),
     };
 
     return cmocka_run_group_tests_name("db-versions", tests, NULL, NULL);

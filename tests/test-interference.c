@@ -234,10 +234,10 @@ static void stored(void **state)
     (void)state;
     plant(1.25, 1.6, 0.02);
     key = rows[0].key;
-    assert_int_equal(
-        hcp_db_interference_of(db, &key, "nvidia-h200", "mps:100",
-                               &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0}, &f, &err),
-        HCP_NO_ANSWER);
+    assert_int_equal(hcp_db_interference_of(
+                         db, &key, "nvidia-h200", "mps:100",
+                         &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0}, &f, &err),
+                     HCP_NO_ANSWER);
     assert_non_null(
         strstr(err.text, "nvidia-h200@mps:50 was never measured beside a transfer with "
                          "nvidia-h200@mps:100 by nccl (cudnn, bf16, 32/8 heads of 128)"));
@@ -247,10 +247,10 @@ static void stored(void **state)
         add(&rows[i]);
         add(&peers[i]);
     }
-    assert_int_equal(
-        hcp_db_interference_of(db, &key, "nvidia-h200", "mps:100",
-                               &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0}, &f, &err),
-        HCP_OK);
+    assert_int_equal(hcp_db_interference_of(
+                         db, &key, "nvidia-h200", "mps:100",
+                         &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0}, &f, &err),
+                     HCP_OK);
     assert_true(near(f.slowdown, 1.25, 1e-7) && f.rows == N);
     assert_true(near(f.transfer_slowdown, 1.6, 1e-7));
     /* Rows of anything else do not count: they would show. */
@@ -270,30 +270,31 @@ static void stored(void **state)
         if (i == 5)
             r.key.head_dim = 64;
         add(&r);
-        assert_int_equal(hcp_db_interference_of(
-                             db, &key, "nvidia-h200", "mps:100",
-                             &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0}, &f, &err),
-                         HCP_OK);
+        assert_int_equal(
+            hcp_db_interference_of(db, &key, "nvidia-h200", "mps:100",
+                                   &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0}, &f,
+                                   &err),
+            HCP_OK);
         assert_true(near(f.slowdown, 1.25, 1e-7) && f.rows == N);
     }
     /* Any peer and transport: the two more that differ in these alone. */
-    assert_int_equal(hcp_db_interference_of(db, &key, NULL, NULL,
-                                            &(struct hcp_link_by){NULL, HCP_HOSTS_ANY, 0},
-                                            &f, &err),
+    assert_int_equal(hcp_db_interference_of(
+                         db, &key, NULL, NULL,
+                         &(struct hcp_link_by){NULL, HCP_HOSTS_ANY, 0, 0}, &f, &err),
                      HCP_OK);
     assert_int_equal(f.rows, N + 2);
     assert_true(f.slowdown > 1.26);
     /* The other end's rows are its own. */
     strcpy(key.limit, "mps:100");
-    assert_int_equal(hcp_db_interference_of(db, &key, NULL, NULL,
-                                            &(struct hcp_link_by){NULL, HCP_HOSTS_ANY, 0},
-                                            &f, &err),
+    assert_int_equal(hcp_db_interference_of(
+                         db, &key, NULL, NULL,
+                         &(struct hcp_link_by){NULL, HCP_HOSTS_ANY, 0, 0}, &f, &err),
                      HCP_OK);
     assert_int_equal(f.rows, N);
     strcpy(key.limit, "mps:30");
-    assert_int_equal(hcp_db_interference_of(db, &key, NULL, NULL,
-                                            &(struct hcp_link_by){NULL, HCP_HOSTS_ANY, 0},
-                                            &f, &err),
+    assert_int_equal(hcp_db_interference_of(
+                         db, &key, NULL, NULL,
+                         &(struct hcp_link_by){NULL, HCP_HOSTS_ANY, 0, 0}, &f, &err),
                      HCP_NO_ANSWER);
 }
 
@@ -314,22 +315,24 @@ static void hosts(void **state)
             add(&rows[i]);
         }
         key = rows[0].key;
-        assert_int_equal(hcp_db_interference_of(
-                             db, &key, "nvidia-h200", "mps:100",
-                             &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0}, &f, &err),
-                         h ? HCP_USAGE : HCP_OK);
+        assert_int_equal(
+            hcp_db_interference_of(db, &key, "nvidia-h200", "mps:100",
+                                   &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0}, &f,
+                                   &err),
+            h ? HCP_USAGE : HCP_OK);
     }
     assert_non_null(strstr(err.text, "within a host (8 rows) and between hosts (8); say "
                                      "which they are: nccl:within or nccl:between"));
     assert_int_equal(hcp_db_interference_of(
                          db, &key, "nvidia-h200", "mps:100",
-                         &(struct hcp_link_by){"nccl", HCP_HOSTS_WITHIN, 0}, &f, &err),
+                         &(struct hcp_link_by){"nccl", HCP_HOSTS_WITHIN, 0, 0}, &f, &err),
                      HCP_OK);
     assert_true(near(f.slowdown, 1.5, 1e-7) && f.rows == N);
-    assert_int_equal(hcp_db_interference_of(
-                         db, &key, "nvidia-h200", "mps:100",
-                         &(struct hcp_link_by){"nccl", HCP_HOSTS_BETWEEN, 0}, &f, &err),
-                     HCP_OK);
+    assert_int_equal(
+        hcp_db_interference_of(db, &key, "nvidia-h200", "mps:100",
+                               &(struct hcp_link_by){"nccl", HCP_HOSTS_BETWEEN, 0, 0}, &f,
+                               &err),
+        HCP_OK);
     assert_true(near(f.slowdown, 3, 1e-7) && f.rows == N);
 }
 

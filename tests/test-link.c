@@ -307,38 +307,39 @@ static void of_pair(void **state)
         store("one", "", "mps:10", sizes[i], times[i] * 3);
     }
     store("one", "mps:20", "mps:20", 64, 1);
-    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
                                     "gpu-x", "", "gpu-y", "mps:50", &f, &err),
                      HCP_OK);
     assert_true(near(f.alpha_us, 10, 1e-9) && near(f.gbps, 50, 1e-9));
     assert_int_equal(f.sizes, N);
-    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
                                     "gpu-y", "mps:50", "gpu-x", "", &g, &err),
                      HCP_OK);
     assert_true(g.alpha_us == f.alpha_us && g.gbps == f.gbps);
-    assert_int_equal(hcp_db_link_curve_of(db,
-                                          &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
-                                          "gpu-y", "mps:50", "gpu-x", "", &c, &err),
-                     HCP_OK);
+    assert_int_equal(
+        hcp_db_link_curve_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
+                             "gpu-y", "mps:50", "gpu-x", "", &c, &err),
+        HCP_OK);
     assert_int_equal(c.n, N);
     assert_true(hcp_link_curve_ms(&c, (double)sizes[4]) == times[4]);
     hcp_link_curve_free(&c);
-    assert_int_equal(hcp_db_link_curve_of(db,
-                                          &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
-                                          "gpu-y", "mps:50", "gpu-x", "", &c, &err),
-                     HCP_NO_ANSWER);
+    assert_int_equal(
+        hcp_db_link_curve_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0},
+                             "gpu-y", "mps:50", "gpu-x", "", &c, &err),
+        HCP_NO_ANSWER);
     assert_non_null(strstr(err.text, "was never measured"));
-    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
+    assert_int_equal(hcp_db_link_of(db,
+                                    &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0},
                                     "gpu-x", "", "gpu-y", "mps:50", &g, &err),
                      HCP_NO_ANSWER);
     if (!strstr(err.text, "link gpu-x,gpu-y@mps:50 by nccl was never measured") ||
         !strstr(err.text, path) || !strstr(err.text, "'hcp-profile link --db") ||
         !strstr(err.text, "--limits none/mps:50 --transport nccl'"))
         fail_msg("%s", err.text);
-    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
                                     "gpu-y", "", "gpu-x", "mps:50", &g, &err),
                      HCP_NO_ANSWER);
-    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
                                     "gpu-x", "mps:20", "gpu-y", "mps:20", &g, &err),
                      HCP_NO_ANSWER);
     if (!strstr(err.text, "measure at least two sizes in") ||
@@ -355,33 +356,107 @@ static void near_a_size(void **state)
     (void)state;
     for (int64_t b = 4096; b <= 1 << 30; b *= 2)
         store("one", "", "mps:10", b, 0.02 + (double)b / (b > 16 << 20 ? 200e6 : 50e6));
-    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+    assert_int_equal(hcp_db_link_of(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
                                     "gpu-x", "", "gpu-y", "mps:10", &all, &err),
                      HCP_OK);
     assert_true(all.gbps > 60 && all.gbps < 190);
-    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
+    assert_int_equal(hcp_db_link_near(db,
+                                      &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
                                       "gpu-y", "mps:10", "gpu-x", "", 8 << 20, &f, &err),
                      HCP_OK);
     assert_true(near(f.gbps, 50, 1e-6) && near(f.alpha_us, 20, 1e-6));
     assert_int_equal(f.sizes, 6); /* half a MiB to 16 MiB */
-    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
-                                      "gpu-x", "", "gpu-y", "mps:10", 512 << 20, &f,
-                                      &err),
-                     HCP_OK);
+    assert_int_equal(
+        hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0}, "gpu-x",
+                         "", "gpu-y", "mps:10", 512 << 20, &f, &err),
+        HCP_OK);
     assert_true(near(f.gbps, 200, 1e-6) && near(f.alpha_us, 20, 1e-4));
     /* Too few sizes are about that; none is. */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(
-            hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0}, "gpu-x",
-                             "", "gpu-y", "mps:10", i ? 1e15 : 4096, &f, &err),
+            hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
+                             "gpu-x", "", "gpu-y", "mps:10", i ? 1e15 : 4096, &f, &err),
             HCP_OK);
         assert_true(f.gbps == all.gbps && f.alpha_us == all.alpha_us);
     }
-    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0},
-                                      "gpu-x", "mps:70", "gpu-y", "mps:10", 8 << 20, &f,
-                                      &err),
-                     HCP_NO_ANSWER);
+    assert_int_equal(
+        hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0}, "gpu-x",
+                         "mps:70", "gpu-y", "mps:10", 8 << 20, &f, &err),
+        HCP_NO_ANSWER);
     assert_non_null(strstr(err.text, "was never measured"));
+}
+
+static void store_one_way(const char *limit_a, const char *limit_b, double times_as_long)
+{
+    enum hcp_db_outcome outcome;
+    struct hcp_link_row r;
+
+    hcp_link_row_init(&r);
+    strcpy(r.device_a, "gpu-x");
+    strcpy(r.device_b, "gpu-x");
+    strcpy(r.limit_a, limit_a);
+    strcpy(r.limit_b, limit_b);
+    strcpy(r.transport, "mpi");
+    strcpy(r.from.run_uid, "ways");
+    for (int ways = 1; ways <= 2; ways++) {
+        r.one_way = ways == 1;
+        for (int i = 0; i < N; i++) {
+            r.bytes = sizes[i];
+            r.time_ms = times[i] * times_as_long * ways;
+            if (hcp_db_add_link(db, &r, &outcome, &err))
+                fail_msg("%s", err.text);
+        }
+    }
+}
+
+/* Each way has its own line and curve, both at once theirs in either order; none answers
+ * for another. */
+static void ways(void **state)
+{
+    static const struct hcp_link_by one = {"mpi", HCP_HOSTS_ANY, 0, 1},
+                                    both = {"mpi", HCP_HOSTS_ANY, 0, 0};
+    struct hcp_link_curve c;
+    struct hcp_link_fit f;
+    char command[HCP_LINK_COMMAND];
+
+    (void)state;
+    plant(10, 50);
+    store_one_way("mps:30", "mps:40", 1);
+    assert_int_equal(
+        hcp_db_link_of(db, &one, "gpu-x", "mps:30", "gpu-x", "mps:40", &f, &err), HCP_OK);
+    assert_true(near(f.gbps, 50, 1e-9) && near(f.alpha_us, 10, 1e-9));
+    assert_int_equal(hcp_db_link_near(db, &one, "gpu-x", "mps:40", "gpu-x", "mps:30",
+                                      1 << 20, &f, &err),
+                     HCP_NO_ANSWER);
+    if (!strstr(err.text, "by mpi one way was never measured") ||
+        !strstr(err.text, "'hcp-profile link --one-way --db ") ||
+        !strstr(err.text, "--limits mps:40/mps:30 --transport mpi'"))
+        fail_msg("%s", err.text);
+    for (int turned = 0; turned < 2; turned++) {
+        assert_int_equal(
+            hcp_db_link_near(db, &both, "gpu-x", turned ? "mps:40" : "mps:30", "gpu-x",
+                             turned ? "mps:30" : "mps:40", 1 << 20, &f, &err),
+            HCP_OK);
+        assert_true(near(f.gbps, 25, 1e-6) && near(f.alpha_us, 20, 1e-6));
+    }
+    store_one_way("mps:40", "mps:30", 10);
+    assert_int_equal(
+        hcp_db_link_of(db, &one, "gpu-x", "mps:40", "gpu-x", "mps:30", &f, &err), HCP_OK);
+    assert_true(near(f.gbps, 5, 1e-9));
+    assert_int_equal(
+        hcp_db_link_of(db, &one, "gpu-x", "mps:30", "gpu-x", "mps:40", &f, &err), HCP_OK);
+    assert_true(near(f.gbps, 50, 1e-9));
+    assert_int_equal(
+        hcp_db_link_curve_of(db, &one, "gpu-x", "mps:40", "gpu-x", "mps:30", &c, &err),
+        HCP_OK);
+    assert_true(near(hcp_link_curve_ms(&c, (double)sizes[2]), 10 * times[2], 1e-12));
+    hcp_link_curve_free(&c);
+    hcp_db_link_command(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_BETWEEN, 4, 1}, "",
+                        "mps:10", command, sizeof command);
+    if (strncmp(command, "mpirun -np 2 --host A,B hcp-profile link --one-way --db ",
+                strlen("mpirun -np 2 --host A,B hcp-profile link --one-way --db ")) ||
+        !strstr(command, " --limits none/mps:10 --transport nccl --channels 4"))
+        fail_msg("%s", command);
 }
 
 static void store_at(const char *uid, int same_host, const char *host, const char *host_b,
@@ -410,8 +485,8 @@ static void store_at(const char *uid, int same_host, const char *host, const cha
 
 static int of_hosts(enum hcp_hosts hosts, struct hcp_link_fit *fit)
 {
-    return hcp_db_link_of(db, &(struct hcp_link_by){"nccl", hosts, 0}, "gpu-x", "mps:90",
-                          "gpu-x", "mps:90", fit, &err);
+    return hcp_db_link_of(db, &(struct hcp_link_by){"nccl", hosts, 0, 0}, "gpu-x",
+                          "mps:90", "gpu-x", "mps:90", fit, &err);
 }
 
 /* Two equal devices of one host, and of two: the pairs have one name and two links. */
@@ -435,20 +510,20 @@ static void within_and_between(void **state)
                 "within a host (9 rows) and between hosts (9); say which it is: "
                 "nccl:within or nccl:between"))
         fail_msg("%s", err.text);
-    assert_int_equal(hcp_db_link_near(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
-                                      "gpu-x", "mps:90", "gpu-x", "mps:90", 1 << 20, &f,
-                                      &err),
-                     HCP_USAGE);
-    assert_int_equal(hcp_db_link_curve_of(db,
-                                          &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0},
-                                          "gpu-x", "mps:90", "gpu-x", "mps:90", &c, &err),
-                     HCP_USAGE);
+    assert_int_equal(
+        hcp_db_link_near(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0}, "gpu-x",
+                         "mps:90", "gpu-x", "mps:90", 1 << 20, &f, &err),
+        HCP_USAGE);
+    assert_int_equal(
+        hcp_db_link_curve_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_ANY, 0, 0},
+                             "gpu-x", "mps:90", "gpu-x", "mps:90", &c, &err),
+        HCP_USAGE);
     assert_int_equal(of_hosts(HCP_HOSTS_WITHIN, &f), HCP_OK);
     assert_true(near(f.gbps, 300, 1e-9) && near(f.alpha_us, 10, 1e-9));
     assert_int_equal(of_hosts(HCP_HOSTS_BETWEEN, &f), HCP_OK);
     assert_true(near(f.gbps, 30, 1e-9) && near(f.alpha_us, 100, 1e-9));
     assert_int_equal(
-        hcp_db_link_curve_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_BETWEEN, 0},
+        hcp_db_link_curve_of(db, &(struct hcp_link_by){"nccl", HCP_HOSTS_BETWEEN, 0, 0},
                              "gpu-x", "mps:90", "gpu-x", "mps:90", &c, &err),
         HCP_OK);
     assert_true(near(hcp_link_curve_ms(&c, (double)sizes[3]), 10 * times[3], 1e-9));
@@ -470,11 +545,17 @@ static void within_and_between(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(planted),        TEST(least),
-        TEST(borders),        TEST(degenerate),
-        TEST(of_pair),        TEST(curve_values),
-        TEST(curve_held_out), TEST(curve_grows),
-        TEST(near_a_size),    TEST(within_and_between),
+        TEST(planted),
+        TEST(least),
+        TEST(borders),
+        TEST(degenerate),
+        TEST(of_pair),
+        TEST(curve_values),
+        TEST(curve_held_out),
+        TEST(curve_grows),
+        TEST(near_a_size),
+        TEST(ways),
+        TEST(within_and_between),
     };
 
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
