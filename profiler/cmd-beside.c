@@ -246,6 +246,10 @@ int beside_choose(struct link_session *s, struct hcp_err *err)
         return hcp_fail(err, HCP_USAGE,
                         "--sizes does not go with --beside: what is moved is K and V of "
                         "a block of --lens");
+    if (s->args->one_way)
+        return hcp_fail(err, HCP_USAGE,
+                        "--one-way does not go with --beside: a block is disturbed by "
+                        "what a ring sends and receives");
     if (s->args->target)
         return hcp_fail(err, HCP_USAGE,
                         "--target-error does not go with --beside: it asks for sizes");
@@ -273,24 +277,11 @@ int beside_choose(struct link_session *s, struct hcp_err *err)
 
 /* ---- storing ---------------------------------------------------------------- */
 
-/* A run is of one host, and has one row of a block under one limit of a device: where
- * these are two, the second end's rows are of a run of their own. */
-static void set_provenance(struct link_session *s, struct hcp_interference_row *row,
-                           int side)
+static int is_apart(const struct hcp_interference_row *row)
 {
-    struct beside *b = s->beside;
-    char host[sizeof row->from.host];
-    strcpy(host, row->from.host);
-    if (side == 1 && !*b->from_b.run_uid) {
-        b->from_b = s->from;
-        hcp_run_new_uid(b->from_b.run_uid);
-    }
-    int apart =
-        strcmp(host, row->host_b) != 0 || (strcmp(row->device_uuid, row->uuid_b) == 0 &&
-                                           strcmp(row->key.limit, row->limit_b) == 0);
-    row->from = side == 1 && apart ? b->from_b : s->from;
-    strcpy(row->from.host, host);
-    hcp_run_now(row->from.measured_at);
+    return strcmp(row->from.host, row->host_b) != 0 ||
+           (strcmp(row->device_uuid, row->uuid_b) == 0 &&
+            strcmp(row->key.limit, row->limit_b) == 0);
 }
 
 /* One transaction a pair of limits. */
@@ -301,7 +292,7 @@ static int store(struct link_session *s, struct hcp_err *err)
     int rc = hcp_db_begin(s->db, err);
     for (size_t i = 0; i < b->n && rc == HCP_OK; i++) {
         enum hcp_db_outcome outcome;
-        set_provenance(s, &b->rows[i], b->side[i]);
+        link_sign(s, b->side[i], is_apart(&b->rows[i]), &b->rows[i].from);
         rc = hcp_db_add_interference(s->db, &b->rows[i], &outcome, err);
         if (rc != HCP_OK)
             hcp_db_rollback(s->db);
@@ -323,7 +314,7 @@ int beside_end_pair(struct link_session *s, int rc, struct hcp_err *err)
     beside_report_pair(s, rc == HCP_OK ? NULL : err->text);
     if (rc == HCP_OK && b->n < 2 * b->job.n)
         fprintf(stderr, "hcp-profile: %s: %zu blocks left out by --time-budget\n",
-                link_name(s, name), b->job.n - b->n / 2);
+                link_name(s, 0, name), b->job.n - b->n / 2);
     b->n = 0;
     return rc;
 }

@@ -23,7 +23,6 @@ struct beside {
     double quartiles[2 * HCP_BESIDE_BLOCKS][2]; /* of beside_ms */
     int side[2 * HCP_BESIDE_BLOCKS];            /* which end a row is of */
     size_t n;
-    struct hcp_provenance from_b; /* of the second end, where that is on another host */
     hcp_table *table, *fits;
     json_t *list;
 };

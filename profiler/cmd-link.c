@@ -19,6 +19,7 @@ enum {
     OPT_LIMITS,
     OPT_TRANSPORT,
     OPT_CHANNELS,
+    OPT_ONE_WAY,
     OPT_SIZES,
     OPT_TARGET,
     OPT_BUDGET
@@ -37,6 +38,9 @@ static const struct argp_option options[] = {
      "nccl, mpi or copy, which is by copy engines (nccl between two GPUs)", 1},
     {"channels", OPT_CHANNELS, "LIST", 0,
      "NCCL's channels for each direction: auto, 1, 2, 4, 8 .. (auto)", 1},
+    {"one-way", OPT_ONE_WAY, NULL, 0,
+     "Each way alone, as KV moves from one device to another: A sends to B, then B to A",
+     1},
     {"sizes", OPT_SIZES, "LIST", 0,
      "Bytes: a range of powers of two or a list (from 4K to 512M, CPU 64M, as many as "
      "the target error needs)",
@@ -81,6 +85,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_CHANNELS:
         a->channels = arg;
         return 0;
+    case OPT_ONE_WAY:
+        a->one_way = 1;
+        return 0;
     case OPT_TARGET:
         a->target = arg;
         return 0;
@@ -95,14 +102,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-const char *link_name(const struct link_session *s, char text[96])
+const char *link_name(const struct link_session *s, int second, char text[96])
 {
     const struct hcp_link_job *job = &s->job;
-    const char *a = job->end[0].limit, *b = job->end[1].limit;
+    const char *a = job->end[second].limit, *b = job->end[!second].limit;
     int n = snprintf(text, 96, "%s / %s", *a ? a : "none", *b ? b : "none");
     if (job->channels > 0)
-        snprintf(text + n, 96 - (size_t)n, ", %d channel%s", (int)job->channels,
-                 job->channels == 1 ? "" : "s");
+        n += snprintf(text + n, 96 - (size_t)n, ", %d channel%s", (int)job->channels,
+                      job->channels == 1 ? "" : "s");
+    if (job->one_way)
+        snprintf(text + n, 96 - (size_t)n, ", one way");
     return text;
 }
 
@@ -111,7 +120,7 @@ static void show_progress(void *ctx, int done, int total)
     struct link_session *s = ctx;
     char what[96];
     hcp_progress_show(&s->progress, (int)s->pair * total + done, (int)s->n_pairs * total,
-                      NAN, link_name(s, what));
+                      NAN, link_name(s, 0, what));
 }
 
 static int start_mps(struct link_session *s, struct hcp_err *err)
@@ -134,14 +143,24 @@ static int start_mps(struct link_session *s, struct hcp_err *err)
     return HCP_OK;
 }
 
-/* Where and when, of a row that says which host. */
-static void sign(const struct link_session *s, struct hcp_provenance *from)
+void link_sign(struct link_session *s, int side, int apart, struct hcp_provenance *from)
 {
     char host[sizeof from->host];
     strcpy(host, from->host);
-    *from = s->from;
+    if (side == 1 && apart && !*s->from_b.run_uid) {
+        s->from_b = s->from;
+        hcp_run_new_uid(s->from_b.run_uid);
+    }
+    *from = side == 1 && apart ? s->from_b : s->from;
     strcpy(from->host, host);
     hcp_run_now(from->measured_at);
+}
+
+static int is_apart(const struct hcp_link_row *row)
+{
+    return strcmp(row->from.host, row->host_b) != 0 ||
+           (strcmp(row->uuid_a, row->uuid_b) == 0 &&
+            strcmp(row->limit_a, row->limit_b) == 0);
 }
 
 /* One transaction a pair of limits. */
@@ -153,12 +172,12 @@ static int store(struct link_session *s, struct hcp_link_result *result,
     for (size_t i = 0; i < result->n && rc == HCP_OK; i++) {
         struct hcp_link_row *row = &result->rows[i];
         enum hcp_db_outcome outcome;
-        sign(s, &row->from);
+        link_sign(s, i >= result->n_first, is_apart(row), &row->from);
         rc = hcp_db_add_link(s->db, row, &outcome, err);
     }
     if (rc == HCP_OK && !s->has_topology && *result->topology.connection) {
         enum hcp_db_outcome outcome;
-        sign(s, &result->topology.from);
+        link_sign(s, 0, 0, &result->topology.from);
         rc = hcp_db_add_topology(s->db, &result->topology, &outcome, err);
         s->has_topology = rc == HCP_OK;
     }
@@ -203,11 +222,11 @@ static int measure_pair(struct link_session *s, double deadline_s, struct hcp_er
     if (rc == HCP_OK)
         rc = store(s, &result, err);
     else
-        result.n = 0;
+        result.n = result.n_first = 0;
     link_report_pair(s, &result, rc == HCP_OK ? NULL : err->text);
     if (rc == HCP_OK && result.left_out > 0)
         fprintf(stderr, "hcp-profile: %s: %d sizes left out by --time-budget\n",
-                link_name(s, name), result.left_out);
+                link_name(s, 0, name), result.left_out);
     return rc;
 }
 
@@ -234,7 +253,7 @@ static int measure(struct link_session *s)
         code = rc;
         if (!s->job.silent)
             fprintf(stderr, "hcp-profile: %s and %s, %s: %s\n", s->job.end[0].spec,
-                    s->job.end[1].spec, link_name(s, name), err.text);
+                    s->job.end[1].spec, link_name(s, 0, name), err.text);
     }
     return code;
 }
@@ -242,8 +261,9 @@ static int measure(struct link_session *s)
 static void announce(const struct link_session *s)
 {
     const struct hcp_link_job *job = &s->job;
-    fprintf(stderr, "hcp-profile: %s and %s over %s, %zu pair%s of limits%s, ",
-            job->end[0].spec, job->end[1].spec, job->transport, s->n_pairs,
+    fprintf(stderr, "hcp-profile: %s and %s over %s%s, %zu pair%s of limits%s, ",
+            job->end[0].spec, job->end[1].spec, job->transport,
+            job->one_way ? ", each way alone" : "", s->n_pairs,
             s->n_pairs == 1 ? "" : "s", s->args->channels ? " and channels" : "");
     if (s->beside)
         fprintf(stderr, "%zu block%s beside a transfer\n", s->beside->job.n,
@@ -286,7 +306,8 @@ int cmd_link(int argc, char **argv)
         parse,
         "",
         "Measures what a transfer between two devices takes when each sends to the other "
-        "at once, as neighbours of a ring do, and stores every size.",
+        "at once, as neighbours of a ring do, or with --one-way when only one sends, and "
+        "stores every size.",
         children,
         NULL,
         NULL};

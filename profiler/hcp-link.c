@@ -10,19 +10,21 @@
 #include <unistd.h>
 #include "db/cli.h"
 #include "profiler/link-beside-rank.h"
+#include "profiler/measure.h"
 #include "profiler/mpirun.h"
 
 #define TIMEOUT_S 60.0
 
-enum { ARGUMENTS = 1 + 7 + 2 * 4 };
+enum { ARGUMENTS = 1 + 8 + 2 * 4 };
 
 struct rank {
     int rank;
     const char *transport, *pipe_dir, *log_dir;
     struct hcp_link_end end[2];
     int32_t channels; /* 0: NCCL's choice */
-    struct link_size sizes[HCP_LINK_SIZES];
-    size_t n_sizes;
+    int one_way;      /* each way alone */
+    struct link_size sizes[2][HCP_LINK_SIZES]; /* one way: by sender; else [0] */
+    size_t n_sizes[2];
     double target, budget_s;
     struct link_keeper keeper;
     struct link_identity ends[2];
@@ -79,11 +81,12 @@ static void say_ends(const struct rank *r, const char *version)
     say(line);
 }
 
-static void say_sizes(const struct rank *r)
+/* Those of a sender; how many were left out. */
+static int say_some(const struct rank *r, int sender)
 {
     int left_out = 0;
-    for (size_t i = 0; i < r->n_sizes; i++) {
-        const struct link_size *s = &r->sizes[i];
+    for (size_t i = 0; i < r->n_sizes[sender]; i++) {
+        const struct link_size *s = &r->sizes[sender][i];
         if (s->n == 0) {
             left_out++;
             continue;
@@ -94,8 +97,18 @@ static void say_sizes(const struct rank *r)
         json_object_set_new(line, "bytes", json_integer(s->bytes));
         json_object_set_new(line, "repeats", json_integer(s->repeats));
         json_object_set_new(line, "ms", ms);
+        if (r->one_way)
+            json_object_set_new(line, "sender", json_integer(sender));
         say(line);
     }
+    return left_out;
+}
+
+static void say_sizes(const struct rank *r)
+{
+    int left_out = say_some(r, 0);
+    if (r->one_way)
+        left_out += say_some(r, 1);
     json_t *line = json_object();
     json_object_set_new(line, "done", json_true());
     json_object_set_new(line, "left_out", json_integer(left_out));
@@ -114,13 +127,13 @@ static int parse_sizes(const char *text, struct rank *r, struct hcp_err *err)
         char item[24];
         size_t len = strcspn(at, ",");
         snprintf(item, sizeof item, "%.*s", (int)(len < 23 ? len : 23), at);
-        if (r->n_sizes == HCP_LINK_SIZES)
+        if (r->n_sizes[0] == HCP_LINK_SIZES)
             return hcp_fail(err, HCP_USAGE, "more than %d sizes", HCP_LINK_SIZES);
         int rc = hcp_parse_int(item, "size", 1, INT64_MAX / 4,
-                               &r->sizes[r->n_sizes].bytes, err);
+                               &r->sizes[0][r->n_sizes[0]].bytes, err);
         if (rc != HCP_OK)
             return rc;
-        r->n_sizes++;
+        r->n_sizes[0]++;
         at += len;
         if (!*at)
             return HCP_OK;
@@ -139,21 +152,24 @@ static int parse(int argc, char **argv, struct rank *r, struct hcp_err *err)
                         "with mpirun -np 2 or srun -n 2");
     int64_t channels = 0;
     r->transport = argv[1];
-    r->pipe_dir = word(argv[6]);
-    r->log_dir = word(argv[7]);
-    int rc = parse_sizes(argv[3], r, err);
+    r->one_way = strcmp(argv[3], "each") == 0;
+    r->pipe_dir = word(argv[7]);
+    r->log_dir = word(argv[8]);
+    int rc = parse_sizes(argv[4], r, err);
+    memcpy(r->sizes[1], r->sizes[0], sizeof r->sizes[1]);
+    r->n_sizes[1] = r->n_sizes[0];
     r->budget_s = INFINITY;
     r->target = NAN;
     if (rc == HCP_OK && *word(argv[2]))
         rc = hcp_parse_int(argv[2], "channels", 1, 32, &channels, err);
     r->channels = (int32_t)channels;
-    if (rc == HCP_OK && *word(argv[4]))
-        rc = hcp_parse_double(argv[4], &r->target, err);
     if (rc == HCP_OK && *word(argv[5]))
-        rc = hcp_parse_double(argv[5], &r->budget_s, err);
+        rc = hcp_parse_double(argv[5], &r->target, err);
+    if (rc == HCP_OK && *word(argv[6]))
+        rc = hcp_parse_double(argv[6], &r->budget_s, err);
     for (int i = 0; i < 2 && rc == HCP_OK; i++) {
         struct hcp_link_end *e = &r->end[i];
-        char **a = argv + 8 + 4 * i;
+        char **a = argv + 9 + 4 * i;
         int64_t sms = 0;
         snprintf(e->spec, sizeof e->spec, "%s", a[0]);
         snprintf(e->limit, sizeof e->limit, "%s", word(a[1]));
@@ -198,6 +214,28 @@ static int throttled(const struct hcp_link_end *end)
     return strcmp(kind, "cpu") == 0 && value < 100;
 }
 
+/* All sizes both ways at once, or each way in turn. The second way has what the first has
+ * left of the time. */
+static int measure_sizes(struct rank *r, struct link_plan *plan, struct link_meter *meter,
+                         struct hcp_err *err)
+{
+    double begin_s = hcp_now_s();
+    int rc = HCP_OK;
+    plan->parts = 1 + r->one_way;
+    for (; plan->part < plan->parts && rc == HCP_OK; plan->part++) {
+        if (r->one_way)
+            plan->ways = plan->part ? LINK_FROM_1 : LINK_FROM_0;
+        plan->budget_s = r->budget_s - (hcp_now_s() - begin_s);
+        if (plan->part + 1 < plan->parts)
+            plan->budget_s /= 2;
+        plan->sizes = r->sizes[plan->part];
+        plan->n = r->n_sizes[plan->part];
+        rc = link_measure(plan, meter, err);
+        r->n_sizes[plan->part] = plan->n;
+    }
+    return rc;
+}
+
 /* Between the start and the end of MPI. Only a failure between two transfers ends here
  * with both ranks; one within them ends both at once. */
 static void measure(struct rank *r, int rc, struct hcp_err *err)
@@ -207,15 +245,16 @@ static void measure(struct rank *r, int rc, struct hcp_err *err)
                              .throttled = throttled(&r->end[0]) || throttled(&r->end[1]),
                              .target = r->target,
                              .budget_s = r->budget_s,
-                             .sizes = r->sizes,
-                             .n = r->n_sizes,
+                             .mesh = r->one_way && strcmp(r->transport, "copy") != 0,
+                             .parts = 1,
                              .visiting = say_visit};
     struct link_identity *mine = &r->ends[r->rank];
     struct link_meter *meter = NULL;
     struct hcp_transport_config config = {.name = r->transport,
                                           .comm = MPI_COMM_WORLD,
                                           .channels = r->channels,
-                                          .timeout_s = TIMEOUT_S};
+                                          .timeout_s = TIMEOUT_S,
+                                          .mesh = plan.mesh};
     if (rc == HCP_OK)
         rc = link_end_open(&r->end[r->rank], r->pipe_dir, r->log_dir, &plan.runtime,
                            &config.ordinal, mine, err);
@@ -236,12 +275,13 @@ static void measure(struct rank *r, int rc, struct hcp_err *err)
     if (anyone_failed(r, rc, err))
         return;
     if (r->job.n == 0)
-        rc = link_meter_open(&plan, plan.sizes[plan.n - 1].bytes, &meter, err);
+        rc = link_meter_open(&plan, r->sizes[0][r->n_sizes[0] - 1].bytes, &meter, err);
     if (anyone_failed(r, rc, err))
         return;
     rc = r->job.n > 0 ? link_beside_measure(&r->beside, err)
-                      : link_measure(&plan, meter, err);
-    r->n_sizes = r->job.n > 0 ? 0 : plan.n;
+                      : measure_sizes(r, &plan, meter, err);
+    if (r->job.n > 0)
+        r->n_sizes[0] = 0;
     if (rc != HCP_OK) {
         fprintf(stderr, "hcp-link: rank %d (%s, %s): %s\n", r->rank, r->end[r->rank].spec,
                 mine->host, err->text);

@@ -289,6 +289,7 @@ int link_choose(struct link_session *s, struct hcp_err *err)
     int32_t channels[LINK_PAIRS] = {0};
     size_t n_channels = 0;
     int rc = HCP_OK;
+    job->one_way = a->one_way;
     job->target = a->sizes ? NAN : LINK_TARGET;
     if (a->target)
         rc = parse_target(a->target, &job->target, err);

@@ -48,10 +48,15 @@ struct link_size {
     double ms[HCP_LINK_SAMPLES];
 };
 
+enum link_ways { LINK_BOTH, LINK_FROM_0, LINK_FROM_1 };
+
 struct link_plan {
     MPI_Comm comm; /* two ranks */
     int rank;
+    enum link_ways ways;
     hcp_transport *transport;
+    int mesh; /* transport is one: a transfer is an exchange, as KV moves in an executor
+               */
     const hcp_runtime *runtime;
     int throttled; /* an end has a cpu: limit below 100 */
     double budget_s;
@@ -59,15 +64,26 @@ struct link_plan {
     struct link_size *sizes; /* [HCP_LINK_SIZES], ascending */
     size_t n;
     void (*visiting)(int visit, int visits); /* rank 0, before each; NULL: nothing */
+    int part, parts; /* this is one of so many calls, for visiting */
 };
 
 struct link_meter;
 
+static inline int link_sends(const struct link_plan *p)
+{
+    return p->ways == LINK_BOTH || p->rank == (p->ways == LINK_FROM_1);
+}
+
+static inline int link_receives(const struct link_plan *p)
+{
+    return p->ways == LINK_BOTH || p->rank == (p->ways == LINK_FROM_0);
+}
+
 /* Collective. Fills the sizes' samples, the same on both ranks: the later of the two
- * receives, from a common start. Sizes are added between them where the curve's held-out
- * error is largest, until it is within the target, the budget is spent or there is no
- * room for more. Sizes without samples did not fit the budget. A failure may be of one
- * rank alone. */
+ * receives, or the only one, from a common start. Sizes are added between them where the
+ * curve's held-out error is largest, until it is within the target, the budget is spent
+ * or there is no room for more. Sizes without samples did not fit the budget. A failure
+ * may be of one rank alone. */
 int link_measure(struct link_plan *plan, struct link_meter *meter, struct hcp_err *err);
 
 /* ---- link-exchange.c ------------------------------------------------------- */
@@ -77,12 +93,13 @@ int link_measure(struct link_plan *plan, struct link_meter *meter, struct hcp_er
 int link_meter_open(const struct link_plan *plan, int64_t bytes, struct link_meter **out,
                     struct hcp_err *err);
 void link_meter_close(struct link_meter *m); /* accepts NULL */
-/* Collective. ms from the common start until the later of both ranks has its block. may
+/* Collective. ms from the common start until each rank that receives has its block. may
  * hold: both queue their transfers before any starts, so that launching does not count;
  * not the first time, when libraries still load what they need. */
 int link_exchange(struct link_meter *m, int64_t bytes, int may_hold, double *ms,
                   struct hcp_err *err);
-/* What the last exchange brought is what the other rank sends; HCP_FAILED if not. */
+/* What the last exchange brought here, if any, is what the other rank sends; HCP_FAILED
+ * if not. */
 int link_verify(struct link_meter *m, int64_t bytes, struct hcp_err *err);
 
 /* ---- link-hold.c ----------------------------------------------------------- */

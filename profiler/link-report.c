@@ -6,8 +6,8 @@
 
 void link_report_begin(struct link_session *s)
 {
-    static const char *const ends[] = {"device_a", "limit_a",   "device_b",
-                                       "limit_b",  "transport", "channels"};
+    static const char *const ends[] = {"device_a", "limit_a",   "device_b", "limit_b",
+                                       "one_way",  "transport", "channels"};
     static const char *const rows[] = {"bytes",  "time_ms",  "p25_ms",
                                        "p75_ms", "gb_per_s", "samples"};
     static const char *const fits[] = {
@@ -38,6 +38,7 @@ static void begin_row(hcp_table *table, const struct hcp_link_row *row)
     hcp_table_cell(table, "%s", *row->limit_a ? row->limit_a : "none");
     hcp_table_cell(table, "%s", row->device_b);
     hcp_table_cell(table, "%s", *row->limit_b ? row->limit_b : "none");
+    hcp_table_cell(table, "%s", row->one_way ? "yes" : "no");
     hcp_table_cell(table, "%s", row->transport);
     if (row->channels > 0)
         hcp_table_cell(table, "%d", (int)row->channels);
@@ -61,7 +62,14 @@ static void percent_cell(hcp_table *table, double share)
         hcp_table_cell(table, "%.1f", 100 * share);
 }
 
-static void add_tables(struct link_session *s, const struct hcp_link_result *r,
+/* Rows of one curve. */
+struct some {
+    const struct hcp_link_row *rows;
+    size_t n;
+    int second; /* sent by the second end alone */
+};
+
+static void add_tables(struct link_session *s, const struct some *r,
                        const struct hcp_link_fit *fit, const struct hcp_link_curve *curve)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -106,18 +114,19 @@ static json_t *topology(const struct hcp_link_result *r)
     return o;
 }
 
-static void add_json(struct link_session *s, const struct hcp_link_result *r,
-                     const struct hcp_link_fit *fit, const struct hcp_link_curve *curve,
-                     const char *error)
+static void add_json(struct link_session *s, const struct some *r,
+                     const struct hcp_link_result *all, const struct hcp_link_fit *fit,
+                     const struct hcp_link_curve *curve, const char *error)
 {
     json_t *pair = json_object(), *rows = json_array();
     const struct hcp_link_row *first = r->n > 0 ? &r->rows[0] : NULL;
     const char *unknown = "";
     json_object_set_new(pair, "schema", json_integer(1));
     json_object_set_new(pair, "device_a", json_string(first ? first->device_a : unknown));
-    json_object_set_new(pair, "limit_a", json_string(s->job.end[0].limit));
+    json_object_set_new(pair, "limit_a", json_string(s->job.end[r->second].limit));
     json_object_set_new(pair, "device_b", json_string(first ? first->device_b : unknown));
-    json_object_set_new(pair, "limit_b", json_string(s->job.end[1].limit));
+    json_object_set_new(pair, "limit_b", json_string(s->job.end[!r->second].limit));
+    json_object_set_new(pair, "one_way", json_boolean(s->job.one_way));
     json_object_set_new(pair, "transport", json_string(s->job.transport));
     json_object_set_new(pair, "channels",
                         s->job.channels > 0 ? json_integer(s->job.channels)
@@ -126,7 +135,9 @@ static void add_json(struct link_session *s, const struct hcp_link_result *r,
                         json_string(first ? first->transport_version : unknown));
     json_object_set_new(pair, "same_host",
                         first ? json_boolean(first->same_host) : json_null());
-    json_object_set_new(pair, "run_uid", json_string(s->from.run_uid));
+    json_object_set_new(pair, "run_uid",
+                        json_string(first && *first->from.run_uid ? first->from.run_uid
+                                                                  : s->from.run_uid));
     for (size_t i = 0; i < r->n; i++) {
         const struct hcp_link_row *row = &r->rows[i];
         json_t *one = json_object();
@@ -149,13 +160,13 @@ static void add_json(struct link_session *s, const struct hcp_link_result *r,
     json_object_set_new(held, "holdout_p90", hcp_json_real(curve->holdout_p90));
     json_object_set_new(held, "holdout_max", hcp_json_real(curve->holdout_max));
     json_object_set_new(pair, "curve", held);
-    json_object_set_new(pair, "topology", topology(r));
+    json_object_set_new(pair, "topology", topology(all));
     json_object_set_new(pair, "error", error ? json_string(error) : json_null());
     json_array_append_new(s->list, pair);
 }
 
-void link_report_pair(struct link_session *s, const struct hcp_link_result *result,
-                      const char *error)
+static void report(struct link_session *s, const struct some *r,
+                   const struct hcp_link_result *all, const char *error)
 {
     int64_t bytes[HCP_LINK_SIZES];
     double ms[HCP_LINK_SIZES];
@@ -163,28 +174,38 @@ void link_report_pair(struct link_session *s, const struct hcp_link_result *resu
     struct hcp_link_curve curve = {NULL, 0, NAN, NAN, NAN};
     struct hcp_err why; /* one size alone has no fit */
     char name[96];
-    for (size_t i = 0; i < result->n; i++) {
-        bytes[i] = result->rows[i].bytes;
-        ms[i] = result->rows[i].time_ms;
+    for (size_t i = 0; i < r->n; i++) {
+        bytes[i] = r->rows[i].bytes;
+        ms[i] = r->rows[i].time_ms;
     }
-    int fitted =
-        result->n > 0 && hcp_link_fit(bytes, ms, result->n, &fit, &why) == HCP_OK;
-    if (result->n > 0 && !fitted)
-        fprintf(stderr, "hcp-profile: %s: no alpha and beta: %s\n", link_name(s, name),
-                why.text);
-    if (result->n > 1)
-        hcp_link_curve_make(bytes, ms, result->n, &curve, &why);
+    int fitted = r->n > 0 && hcp_link_fit(bytes, ms, r->n, &fit, &why) == HCP_OK;
+    if (r->n > 0 && !fitted)
+        fprintf(stderr, "hcp-profile: %s: no alpha and beta: %s\n",
+                link_name(s, r->second, name), why.text);
+    if (r->n > 1)
+        hcp_link_curve_make(bytes, ms, r->n, &curve, &why);
     if (!isnan(s->job.target) && curve.holdout_p90 > s->job.target)
         fprintf(stderr,
                 "hcp-profile: %s: the curve's held-out error is %.1f %% (90th "
                 "percentile), not %.3g %%; a quieter machine or a longer --time-budget "
                 "may mend it\n",
-                link_name(s, name), 100 * curve.holdout_p90, 100 * s->job.target);
+                link_name(s, r->second, name), 100 * curve.holdout_p90,
+                100 * s->job.target);
     if (s->list)
-        add_json(s, result, fitted ? &fit : NULL, &curve, error);
+        add_json(s, r, all, fitted ? &fit : NULL, &curve, error);
     else
-        add_tables(s, result, fitted ? &fit : NULL, &curve);
+        add_tables(s, r, fitted ? &fit : NULL, &curve);
     hcp_link_curve_free(&curve);
+}
+
+void link_report_pair(struct link_session *s, const struct hcp_link_result *result,
+                      const char *error)
+{
+    size_t first = s->job.one_way ? result->n_first : result->n;
+    const struct some of[2] = {{result->rows, first, 0},
+                               {result->rows + first, result->n - first, 1}};
+    for (int i = 0; i <= s->job.one_way; i++)
+        report(s, &of[i], result, error);
 }
 
 void link_report_end(struct link_session *s)

@@ -103,6 +103,7 @@ static int make_command(const struct hcp_link_job *job, struct command *c,
     c->args[k++] = job->program;
     c->args[k++] = job->transport;
     c->args[k++] = c->channels;
+    c->args[k++] = job->one_way ? "each" : "both";
     c->args[k++] = c->sizes;
     c->args[k++] = c->target;
     c->args[k++] = c->budget;
@@ -217,23 +218,48 @@ static void take_ends(struct reader *r, const json_t *line, const json_t *ends)
     strcpy(row->limit_b, r->job->end[1].limit);
     snprintf(row->transport, sizeof row->transport, "%s", r->job->transport);
     row->channels = r->job->channels > 0 ? r->job->channels : -1;
+    row->one_way = r->job->one_way;
     take_topology(r, json_object_get(line, "topology"));
     r->has_ends = 1;
+}
+
+/* Rank 1 sends: it is a. */
+static void turn_round(struct hcp_link_row *row)
+{
+    struct hcp_link_row other = *row;
+    memcpy(row->device_a, other.device_b, sizeof row->device_a);
+    memcpy(row->device_b, other.device_a, sizeof row->device_b);
+    memcpy(row->limit_a, other.limit_b, sizeof row->limit_a);
+    memcpy(row->limit_b, other.limit_a, sizeof row->limit_b);
+    memcpy(row->uuid_a, other.uuid_b, sizeof row->uuid_a);
+    memcpy(row->uuid_b, other.uuid_a, sizeof row->uuid_b);
+    memcpy(row->name_a, other.name_b, sizeof row->name_a);
+    memcpy(row->name_b, other.name_a, sizeof row->name_b);
+    memcpy(row->from.host, other.host_b, sizeof row->from.host);
+    memcpy(row->host_b, other.from.host, sizeof row->host_b);
+    row->sm_seen_a = other.sm_seen_b;
+    row->sm_seen_b = other.sm_seen_a;
+    row->sm_count_a = other.sm_count_b;
+    row->sm_count_b = other.sm_count_a;
 }
 
 static int take_size(struct reader *r, const json_t *line, struct hcp_err *err)
 {
     const json_t *list = json_object_get(line, "ms");
     double ms[HCP_LINK_SAMPLES];
-    int n = 0;
+    int n = 0, second = json_integer_value(json_object_get(line, "sender")) == 1;
     struct hcp_stats stats;
     for (size_t i = 0; i < json_array_size(list) && n < HCP_LINK_SAMPLES; i++)
         ms[n++] = json_number_value(json_array_get(list, i));
-    if (!r->has_ends || r->out->n == HCP_LINK_SIZES ||
+    if (!r->has_ends || r->out->n == 2 * HCP_LINK_SIZES ||
         hcp_stats_summary(ms, n, &stats) != 0)
         return hcp_fail(err, HCP_FAILED, "hcp-link: a sample is not a number");
     struct hcp_link_row *row = &r->out->rows[r->out->n++];
     *row = r->row;
+    if (second)
+        turn_round(row);
+    else
+        r->out->n_first = r->out->n;
     row->bytes = json_integer_value(json_object_get(line, "bytes"));
     row->time_ms = stats.median;
     row->p25_ms = stats.p25;
@@ -349,7 +375,7 @@ int hcp_link_measure(const struct hcp_link_job *job, struct hcp_link_result *out
     char how[64];
     pid_t pid = 0;
     int fd = -1, rc = make_command(job, &command, err);
-    out->n = 0;
+    out->n = out->n_first = 0;
     out->left_out = 0;
     hcp_topology_row_init(&out->topology);
     if (rc == HCP_OK)

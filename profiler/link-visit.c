@@ -100,8 +100,9 @@ static int fits(const struct visitor *v, size_t i, double budget_s)
 static void tell(struct visitor *v)
 {
     const struct link_plan *p = v->plan;
+    int visits = v->visits > v->done ? v->visits : v->done + 1;
     if (p->rank == 0 && p->visiting)
-        p->visiting(v->done, v->visits > v->done ? v->visits : v->done + 1);
+        p->visiting(p->part * visits + v->done, p->parts * visits);
     v->done++;
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * hcp-profile link: what a transfer between two devices takes when each sends to the
- * other at the same time, as neighbours of a ring do. hcp-profile starts hcp-link, an MPI
- * program of two ranks, once for each pair of limits, and stores what it says.
+ * other at the same time, as neighbours of a ring do, or (--one-way) when one sends and
+ * nothing comes back. hcp-profile starts hcp-link, an MPI program of two ranks, once for
+ * each pair of limits, and stores what it says.
  *
- * hcp-link TRANSPORT CHANNELS SIZES TARGET BUDGET_S PIPE_DIR LOG_DIR
+ * hcp-link TRANSPORT CHANNELS WAYS SIZES TARGET BUDGET_S PIPE_DIR LOG_DIR
  *          DEVICE LIMIT UUID SMS (rank 0)  DEVICE LIMIT UUID SMS (rank 1)
  *          [BLOCKS] (link-beside.h)
  *
+ * WAYS: "both" at once, or "each" alone, first that of rank 0.
  * "-" stands for an empty word: NCCL's choice of channels, no sizes to be added, no
  * budget, no MPS daemon, the whole device, a UUID or number of SMs that only the other
  * host knows. Rank 0 prints JSON lines:
@@ -15,7 +17,8 @@
  *   {"ends":[{"host","device","name","uuid","sm_seen","sm_count"},{...}],"version":...,
  *    "topology":{"connection","links","detail"}}
  *   {"visit":1,"visits":54}                   before each visit of a size
- *   {"bytes":4096,"repeats":1,"ms":[...]}     samples of a size, after the last visit
+ *   {"bytes":4096,"repeats":1,"ms":[...]}     samples of a size, after the last visit;
+ *                                             "sender":0 or 1 where ways are apart
  *   {"done":true,"left_out":0}                sizes for which the budget left no time;
  *                                             nothing follows
  *   {"error":"..."}                           nothing follows; the exit code is 0
@@ -44,6 +47,7 @@ struct hcp_link_job {
     const char *program;            /* path of hcp-link */
     const char *transport;          /* "mpi" "nccl" "copy" */
     int32_t channels;               /* of NCCL; 0: its own choice */
+    int one_way;                    /* each way alone; 0: both at once */
     const char *pipe_dir, *log_dir; /* of the MPS daemon; "" none */
     int64_t sizes[HCP_LINK_SIZES];
     size_t n_sizes;
@@ -58,10 +62,12 @@ struct hcp_link_job {
     void *ctx; /* of beside */
 };
 
-/* What hcp-link said: one row a size, without provenance (but for the hosts). */
+/* What hcp-link said: one row a size, without provenance (but for the hosts). One way,
+ * those that rank 0 sends come first; of the others the ends are the other way round. */
 struct hcp_link_result {
-    struct hcp_link_row rows[HCP_LINK_SIZES];
+    struct hcp_link_row rows[2 * HCP_LINK_SIZES];
     size_t n;                         /* sizes left out by the budget are missing */
+    size_t n_first;                   /* of them sent by rank 0; all, where both are */
     int left_out;                     /* so many */
     struct hcp_topology_row topology; /* connection "": not said */
 };

@@ -153,6 +153,81 @@ no_ranks_left() { # nor their keepers; zombies do not count
     [ "$(sqlite3 "$HCP_DB" "SELECT connection || ' ' || host_b FROM topology")" = "network elsewhere" ]
 }
 
+@test "--one-way: each way alone, rows of the sender, apart from those of both at once" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --limits none/100 --one-way
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"cpu and cpu over mpi, each way alone, 1 pair of limits, 3 sizes from 4096 to 1048576 bytes"* ]]
+    [ "$(grep -c 'none .*cpu:100 yes  *mpi ' <<<"$output")" -eq 4 ] # three sizes and the fit
+    [ "$(grep -c 'cpu:100 .*none  *yes  *mpi ' <<<"$output")" -eq 4 ]
+    no_ranks_left
+    [ "$(rows "limiter_a || '>' || limiter_b || ' ' || group_concat(bytes)" \
+        "WHERE one_way = 1 GROUP BY limiter_a ORDER BY limiter_a" | xargs)" = ">cpu:100 4096,65536,1048576 cpu:100> 4096,65536,1048576" ]
+    [ "$(rows "count(*)" "WHERE time_ms > 0 AND p25_ms <= time_ms AND time_ms <= p75_ms AND samples >= 6")" -eq 6 ]
+    [ "$(rows "count(DISTINCT run_id)")" -eq 1 ]
+    [ "$(sqlite3 "$HCP_DB" "SELECT count(*) FROM topology")" -eq 1 ]
+    "${link[@]}" --limits none/100
+    [ "$(rows "count(*)" "WHERE one_way IS NULL")" -eq 3 ]
+    [ "$(rows "count(*)" "WHERE one_way = 1")" -eq 6 ]
+    run hcp-profile show --links
+    [ "${#lines[@]}" -eq 4 ]
+}
+
+@test "--one-way between equal ends: two ways of two runs, one pair; --json names the sender" {
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K,8K --one-way --json
+    [ "$status" -eq 0 ]
+    [ "$(grep -o '"one_way":true' <<<"$output" | wc -l)" -eq 2 ]
+    [ "$(grep -o '"rows":\[{"bytes":4096,' <<<"$output" | wc -l)" -eq 2 ]
+    [ "$(rows "count(DISTINCT run_id) || ' ' || count(*)")" = "2 4" ]
+    for uid in $(grep -o '"run_uid":"[^"]*"' <<<"$output" | cut -d'"' -f4); do
+        [ "$(rows "count(*)" "JOIN run ON run.id = run_id WHERE uid = '$uid'")" -eq 2 ]
+    done
+    run hcp-profile show --links
+    [ "${#lines[@]}" -eq 2 ]
+    [[ "${lines[1]}" == *" yes "*" mpi "*" 4 "*4096-8192* ]]
+    run --separate-stderr "${link[@]}" --limits none/100 --sizes 4K --one-way --json
+    [[ "$output" == *'"limit_a":"",'*'"limit_b":"cpu:100","one_way":true,'*'"limit_a":"cpu:100",'*'"limit_b":"","one_way":true,'* ]]
+    [[ "$stderr" == *"none / cpu:100, one way: no alpha and beta: "*"cpu:100 / none, one way: no alpha and beta: "* ]]
+}
+
+@test "--one-way: sizes are added to each way; the budget is for both" {
+    long_test
+    with_mpi
+    run --separate-stderr "${link[@]}" --sizes 4K,64K,16M --limits none/100 --one-way --target-error 0.01%
+    [ "$status" -eq 0 ]
+    for end in "" cpu:100; do
+        [ "$(rows "count(*) BETWEEN 4 AND 27 AND count(DISTINCT bytes) = count(*) AND max(bytes) = 16777216" \
+            "WHERE limiter_a = '$end'")" -eq 1 ]
+    done
+    run --separate-stderr "${link[@]}" --db few.db --sizes 4K,64M,128M --limits none/100 --one-way --time-budget 0.01s
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"none / cpu:100, one way: "*" left out by --time-budget"* ]]
+    [ "$(sqlite3 few.db "SELECT group_concat(n) FROM (SELECT count(*) < 3 AND min(bytes) = 4096 AS n FROM link GROUP BY limiter_a)")" = 1,1 ]
+}
+
+@test "--one-way, started by mpirun, between two hosts: each way is of a run of its sender's host" {
+    with_mpi
+    run --separate-stderr as_ranks 2 "${link[@]}" --sizes 4K,8K --one-way
+    [ "$status" -eq 0 ]
+    [ "$(rows "count(*)")" -eq 4 ]
+    unshare --uts true 2>/dev/null || skip "may not pose as another host"
+    mpirun --version 2>&1 | grep -q 'Open MPI\|OpenRTE' || skip "not Open MPI"
+    rm "$HCP_DB"
+    sh=$(command -v sh)
+    link+=(--one-way)
+    run --separate-stderr timeout 300 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,tcp \
+        mpirun --oversubscribe --bind-to none -np 1 "${link[@]}" : \
+        -np 1 unshare --uts "$sh" -c 'hostname elsewhere && exec "$@"' sh "${link[@]}"
+    echo "$stderr" >&2
+    [ "$status" -eq 0 ]
+    here=$(rows "DISTINCT host_b" "WHERE host_b <> 'elsewhere'")
+    [ "$(rows "run.host || '>' || host_b || ' ' || count(*)" "JOIN run ON run.id = run_id GROUP BY run.id ORDER BY host_b = 'elsewhere' DESC" | xargs)" = \
+        "$here>elsewhere 3 elsewhere>$here 3" ]
+    [[ "$(hcp-profile show --links)" == *" yes "*" between "*6* ]]
+}
+
 @test "each run stays beside the others" {
     long_test
     with_mpi
@@ -258,6 +333,7 @@ no_ranks_left() { # nor their keepers; zombies do not count
     refuse 2 "'150%' is not an error between 0 and 100 %" hcp-profile link --devices cpu --target-error 150%
     refuse 2 "is not a time" hcp-profile link --time-budget soon
     refuse 2 "unexpected argument 'cpu'" hcp-profile link cpu
+    refuse 2 "--one-way does not go with --beside" hcp-profile link --devices cpu --one-way --beside
     [ ! -e no.db ]
 }
 
