@@ -176,6 +176,7 @@ struct work {
     void *workspace;
     hcp_plan plan[2];
     hcp_disagg_advice out;
+    struct move_ways ways; /* of its transfers */
 };
 
 /* Transfers take what the command line says of them, else --transfer or --link, measured,
@@ -191,7 +192,7 @@ static int set_transfers(struct work *w, struct hcp_err *err)
                    (strcmp(shape->dtype, "fp32") == 0 ? 4 : 2) *
                    args->plan.question.layers * (double)args->plan.question.seq_len /
                    (double)w->n;
-    hcp_plan ends = {.n_ranks = w->n};
+    hcp_plan_rank *ranks;
     int rc = HCP_OK;
 
     if (args->transfer) {
@@ -200,15 +201,16 @@ static int set_transfers(struct work *w, struct hcp_err *err)
         link.given &= ~(unsigned)(PLAN_GIVEN_ALPHA | PLAN_GIVEN_GBPS);
     }
     if (link.link) {
-        ends.ranks = calloc(w->n, sizeof *ends.ranks);
-        if (!ends.ranks)
+        ranks = calloc(w->n, sizeof *ranks);
+        if (!ranks)
             return hcp_fail(err, HCP_FAILED, "out of memory");
         for (size_t r = 0; r < w->n; r++) {
-            memcpy(ends.ranks[r].device, w->ranks[r].device, sizeof ends.ranks[r].device);
-            memcpy(ends.ranks[r].limit, w->ranks[r].limit, sizeof ends.ranks[r].limit);
+            memcpy(ranks[r].device, w->ranks[r].device, sizeof ranks[r].device);
+            memcpy(ranks[r].limit, w->ranks[r].limit, sizeof ranks[r].limit);
         }
-        rc = session_move_link(&link, &ends, bytes, &alpha, &gbps, err);
-        free(ends.ranks);
+        rc = session_move_link(&link, &(struct move_ends){ranks, w->n, NULL, NULL}, bytes,
+                               &alpha, &gbps, &w->ways, err);
+        free(ranks);
     }
     if (!(args->given & PLAN_GIVEN_ALPHA))
         args->q.link_alpha_us = alpha;
@@ -359,8 +361,8 @@ static int print(const struct work *w, struct hcp_err *err)
 
     for (size_t r = 0; r < w->n; r++)
         linear |= w->ranks[r].decode_linear_us > 0;
-    failed = w->args->plan.json ? disagg_print_json(&w->out, stdout)
-                                : disagg_print(&w->out, !linear, stdout);
+    failed = w->args->plan.json ? disagg_print_json(&w->out, &w->ways, stdout)
+                                : disagg_print(&w->out, !linear, &w->ways, stdout);
     if (failed)
         return hcp_fail(err, HCP_FAILED, "cannot print the answer");
     return say_estimates(w, err);

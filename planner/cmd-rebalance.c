@@ -178,8 +178,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 /* ---- what it starts from ---- */
 
 static int set_link(const struct replay_args *args, const hcp_plan *plan,
-                    hcp_rebalance_options *o, struct hcp_err *err)
+                    hcp_rebalance_options *o, struct move_ways *ways, struct hcp_err *err)
 {
+    const struct move_ends ends = {plan->ranks, plan->n_ranks, NULL, NULL};
     const hcp_question *given = &args->plan.question;
     const hcp_shape *shape = &plan->shape;
     double element = strcmp(shape->dtype, "fp32") == 0 ? 4 : 2;
@@ -190,9 +191,10 @@ static int set_link(const struct replay_args *args, const hcp_plan *plan,
         args->plan.given & PLAN_GIVEN_ALPHA ? given->link_alpha_us : plan->link_alpha_us;
     o->link_gbps =
         args->plan.given & PLAN_GIVEN_GBPS ? given->link_gbps : plan->link_gbps;
-    return args->plan.link ? session_move_link(&args->plan, plan, bytes,
-                                               &o->link_alpha_us, &o->link_gbps, err)
-                           : HCP_OK;
+    return args->plan.link
+               ? session_move_link(&args->plan, &ends, bytes, &o->link_alpha_us,
+                                   &o->link_gbps, ways, err)
+               : HCP_OK;
 }
 
 static int new_table(struct replay *p)
@@ -234,7 +236,7 @@ static int start(struct replay *p, struct hcp_err *err)
     if (!p->base_ms || !p->scale || !p->heard || !p->tokens || !p->ranks ||
         !p->trial.ranks || !p->trial.segments || !p->trial.places || new_table(p))
         return hcp_fail(err, HCP_FAILED, "out of memory");
-    if (o.move_kv && set_link(p->args, plan, &o, err))
+    if (o.move_kv && set_link(p->args, plan, &o, &p->ways, err))
         return err->code;
     status = hcp_rebalance_create(p->s->ring, &p->question, plan, &o, err->text,
                                   sizeof err->text, &p->rebalance);

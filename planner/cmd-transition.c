@@ -30,7 +30,9 @@ static const struct argp_option options[] = {
     {"to", OPT_TO, "FILE", 0, "Plan of decode by which they shall have it", 0},
     {"steps", OPT_STEPS, "N", 0, "Decode steps to come (not known)", 0},
     {"link", OPT_LINK, "TRANSPORT[:HOSTS]", 0,
-     "Link as measured by 'hcp-profile link': that of the slowest pair (that of --to)",
+     "Link as measured by 'hcp-profile link --one-way': that of the slowest pair (that "
+     "of "
+     "--to)",
      0},
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us", 0},
     {"link-gbps", OPT_GBPS, "GB/S", 0, "Link speed in 1e9 bytes/s", 0},
@@ -134,20 +136,45 @@ static void free_plan(hcp_plan *plan)
     memset(plan, 0, sizeof *plan);
 }
 
-/* About what is moved, in bytes, to know at which size the link counts. */
-static double about_bytes(const hcp_plan *from, const hcp_plan *to)
+/* Which ranks give and which take, [n] each, and about what is moved, in bytes, to know
+ * at which size the link counts. */
+static double changes(const hcp_plan *from, const hcp_plan *to, uint8_t *gives,
+                      uint8_t *takes)
 {
     const hcp_shape *shape = &to->shape;
     double element = strcmp(shape->dtype, "fp32") == 0 ? 4 : 2, tokens = 0;
 
-    for (size_t r = 0; r < to->n_ranks && r < from->n_ranks; r++)
-        tokens += fabs((double)(from->ranks[r].kv_tokens - to->ranks[r].tokens)) / 2;
+    for (size_t i = 0; i < to->n_ranks && i < from->n_ranks; i++) {
+        size_t r = from->order || from->has_links ? (size_t)from->places[i].rank : i;
+        int64_t more;
+
+        if (r >= to->n_ranks)
+            continue; /* hcp_plan_moves() says so */
+        more = to->ranks[r].tokens - from->ranks[i].kv_tokens;
+        gives[r] = more < 0;
+        takes[r] = more > 0;
+        tokens += fabs((double)more) / 2;
+    }
     return tokens * 2 * shape->batch * shape->kv_heads * shape->head_dim * element *
            to->layers;
 }
 
+static int set_slowest(struct args *args, const hcp_plan *from, const hcp_plan *to,
+                       hcp_move_question *q, struct move_ways *ways, struct hcp_err *err)
+{
+    uint8_t *gives = calloc(2 * to->n_ranks + 1, 1), *takes = gives + to->n_ranks;
+    const struct move_ends ends = {to->ranks, to->n_ranks, gives, takes};
+    int rc = gives
+                 ? session_move_link(&args->plan, &ends, changes(from, to, gives, takes),
+                                     &q->link_alpha_us, &q->link_gbps, ways, err)
+                 : hcp_fail(err, HCP_FAILED, "out of memory");
+
+    free(gives);
+    return rc;
+}
+
 static int set_link(struct args *args, const hcp_plan *from, struct session *s,
-                    hcp_move_question *q, struct hcp_err *err)
+                    hcp_move_question *q, struct move_ways *ways, struct hcp_err *err)
 {
     const hcp_plan *to = &s->plan;
     hcp_question *given = &args->plan.question;
@@ -157,8 +184,7 @@ static int set_link(struct args *args, const hcp_plan *from, struct session *s,
         args->plan.given & PLAN_GIVEN_ALPHA ? given->link_alpha_us : to->link_alpha_us;
     q->link_gbps = args->plan.given & PLAN_GIVEN_GBPS ? given->link_gbps : to->link_gbps;
     if (args->plan.link)
-        rc = session_move_link(&args->plan, to, about_bytes(from, to), &q->link_alpha_us,
-                               &q->link_gbps, err);
+        rc = set_slowest(args, from, to, q, ways, err);
     if (rc == HCP_OK && args->plan.links) {
         hcp_rank *ranks = calloc(to->n_ranks, sizeof *ranks);
 
@@ -171,7 +197,7 @@ static int set_link(struct args *args, const hcp_plan *from, struct session *s,
         }
         given->seq_len = to->seq_len;
         rc = session_links(&args->plan, &to->shape, ranks, to->n_ranks, to->provider,
-                           given, s, err);
+                           given, ways, s, err);
         free(ranks);
         q->links = given->links;
         q->n_links = given->n_links;
@@ -217,7 +243,8 @@ static json_t *known_json(double v)
     return hcp_json_real(isinf(v) ? NAN : v);
 }
 
-static int print_json(const hcp_plan *from, const hcp_plan *to, const hcp_moves *m)
+static int print_json(const hcp_plan *from, const hcp_plan *to, const hcp_moves *m,
+                      const struct move_ways *ways)
 {
     json_t *moves = json_array(), *object;
 
@@ -235,6 +262,7 @@ static int print_json(const hcp_plan *from, const hcp_plan *to, const hcp_moves 
         known_json(m->break_even_steps), "steps", (json_int_t)m->steps, "saved_ms",
         hcp_json_real(m->saved_ms), "exact", (int)m->exact, "from_fingerprint",
         fingerprint_json(from), "to_fingerprint", fingerprint_json(to), "moves", moves);
+    move_ways_json(object, ways);
     if (to->source == HCP_FROM_ESTIMATED || from->source == HCP_FROM_ESTIMATED)
         json_object_set_new(object, "source",
                             json_string(hcp_source_name(HCP_FROM_ESTIMATED)));
@@ -287,7 +315,8 @@ static void print_verdict(const hcp_plan *to, const hcp_moves *m)
                (long long)m->steps, -m->saved_ms);
 }
 
-static int print_text(const hcp_plan *to, const hcp_moves *m)
+static int print_text(const hcp_plan *to, const hcp_moves *m,
+                      const struct move_ways *ways)
 {
     hcp_table *t = hcp_table_new();
     int rc = 0;
@@ -318,6 +347,7 @@ static int print_text(const hcp_plan *to, const hcp_moves *m)
         hcp_table_free(t);
     }
     print_verdict(to, m);
+    move_ways_print(ways, stdout);
     return rc;
 }
 
@@ -327,6 +357,7 @@ static int transition(struct args *args, const hcp_plan *from, struct session *s
     size_t n = s->plan.n_ranks, room = from->n_segments + n;
     hcp_move *array = calloc(n, sizeof *array);
     hcp_segment *segments = calloc(room, sizeof *segments);
+    struct move_ways ways = {0};
     hcp_move_question q;
     hcp_moves moves;
     int rc;
@@ -335,14 +366,14 @@ static int transition(struct args *args, const hcp_plan *from, struct session *s
     q.steps = args->steps;
     q.extrapolate = args->plan.question.extrapolate;
     hcp_moves_init(&moves, array, n, segments, room);
-    rc = array && segments ? set_link(args, from, s, &q, err)
+    rc = array && segments ? set_link(args, from, s, &q, &ways, err)
                            : hcp_fail(err, HCP_FAILED, "out of memory");
     if (rc == HCP_OK)
         rc = err->code = plan_exit_code(
             hcp_plan_moves(s->ring, from, &s->plan, &q, s->workspace, s->workspace_bytes,
                            err->text, sizeof err->text, &moves));
-    if (rc == HCP_OK && (args->plan.json ? print_json(from, &s->plan, &moves)
-                                         : print_text(&s->plan, &moves)))
+    if (rc == HCP_OK && (args->plan.json ? print_json(from, &s->plan, &moves, &ways)
+                                         : print_text(&s->plan, &moves, &ways)))
         rc = hcp_fail(err, HCP_FAILED, "cannot print the transition");
     free(array);
     free(segments);

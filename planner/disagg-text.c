@@ -153,7 +153,8 @@ static void print_turn(FILE *out, const char *unit, const char *any, double belo
                 below, unit, above);
 }
 
-int disagg_print(const hcp_disagg_advice *a, int no_linear, FILE *out)
+int disagg_print(const hcp_disagg_advice *a, int no_linear, const struct move_ways *ways,
+                 FILE *out)
 {
     const hcp_disagg_option *best =
         a->decision == HCP_DISAGG_SEPARATE ? &a->separate : &a->colocated;
@@ -197,6 +198,7 @@ int disagg_print(const hcp_disagg_advice *a, int no_linear, FILE *out)
         fputs("decode steps are attention and merge alone; --decode-linear-us or --model "
               "add a layer's linear work\n",
               out);
+    move_ways_print(ways, out);
     return rc;
 }
 
@@ -292,31 +294,31 @@ static json_t *count_json(int64_t n)
     return n > 0 ? json_integer((json_int_t)n) : json_null();
 }
 
-int disagg_print_json(const hcp_disagg_advice *a, FILE *out)
+int disagg_print_json(const hcp_disagg_advice *a, const struct move_ways *ways, FILE *out)
 {
+    json_t *object;
     json_t *turns =
         json_pack("{s:o, s:o, s:o, s:o}", "below_gbps", turn_json(a->turns_below_gbps),
                   "above_gbps", turn_json(a->turns_above_gbps), "below_steps",
                   count_json(a->turns_below_steps), "above_steps",
                   count_json(a->turns_above_steps));
 
-    return hcp_json_print(
-        json_pack(
-            "{s:i, s:s, s:s, s:I, s:i, s:i, s:i, s:I, s:o, s:o, s:b, s:o, s:b, s:b, "
-            "s:i, s:i, s:s, "
-            "s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-            "schema", 1, "decision", hcp_disagg_decision_name(a->decision), "objective",
-            hcp_disagg_objective_name(a->objective), "seq_len",
-            (json_int_t)a->prefill->seq_len, "batch", (int)a->batch, "prefill_runs",
-            (int)a->prefill_runs, "layers", (int)a->layers, "steps", (json_int_t)a->steps,
-            "link_alpha_us", hcp_json_real(a->link_alpha_us), "link_gbps",
-            hcp_json_real(a->link_gbps), "stream", (int)a->stream, "gain_over_colocated",
-            hcp_json_real(a->gain_over_colocated), "within_error", (int)a->within_error,
-            "exact", (int)a->exact, "n_groups", (int)a->n_groups, "n_unknown",
-            (int)a->n_unknown, "source", hcp_source_name(a->source), "turns", turns,
-            "colocated", option_json(&a->colocated), "disaggregated",
-            option_json(&a->separate), "ranks", ranks_json(a), "moves", moves_json(a),
-            "prefill", group_json(a, a->prefill, 0), "decode",
-            group_json(a, a->decode, 1)),
-        out);
+    object = json_pack(
+        "{s:i, s:s, s:s, s:I, s:i, s:i, s:i, s:I, s:o, s:o, s:b, s:o, s:b, s:b, "
+        "s:i, s:i, s:s, "
+        "s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "schema", 1, "decision", hcp_disagg_decision_name(a->decision), "objective",
+        hcp_disagg_objective_name(a->objective), "seq_len",
+        (json_int_t)a->prefill->seq_len, "batch", (int)a->batch, "prefill_runs",
+        (int)a->prefill_runs, "layers", (int)a->layers, "steps", (json_int_t)a->steps,
+        "link_alpha_us", hcp_json_real(a->link_alpha_us), "link_gbps",
+        hcp_json_real(a->link_gbps), "stream", (int)a->stream, "gain_over_colocated",
+        hcp_json_real(a->gain_over_colocated), "within_error", (int)a->within_error,
+        "exact", (int)a->exact, "n_groups", (int)a->n_groups, "n_unknown",
+        (int)a->n_unknown, "source", hcp_source_name(a->source), "turns", turns,
+        "colocated", option_json(&a->colocated), "disaggregated",
+        option_json(&a->separate), "ranks", ranks_json(a), "moves", moves_json(a),
+        "prefill", group_json(a, a->prefill, 0), "decode", group_json(a, a->decode, 1));
+    move_ways_json(object, ways);
+    return hcp_json_print(object, out);
 }

@@ -403,7 +403,8 @@ typedef struct hcp_merge_send {
     int32_t merges;            /* 1: `to` merges them into its rows; 0: replaces them */
 } hcp_merge_send;
 
-/* What is to be moved where, between two plans? */
+/* What is to be moved where, between two plans? No rank both sends and receives: links
+ * are of data that goes one way, as hcp-profile link --one-way measures them. */
 typedef struct hcp_move_question {
     size_t size;
     int64_t steps;        /* decode steps to come after it; 0 (default): not known */

@@ -212,7 +212,16 @@ struct measured {
     const char *provider;
     double bytes;
     const int32_t *host_of; /* by rank; NULL: nobody knows */
+    struct move_ways *ways; /* what goes one way; NULL: as in a ring */
 };
+
+static int pair_near(const struct measured *m, const hcp_rank *a, const hcp_rank *b,
+                     struct hcp_link_fit *out, struct hcp_err *err)
+{
+    return m->ways ? move_link_near(m->db, &m->by, a, b, m->bytes, out, m->ways, err)
+                   : hcp_db_link_near(m->db, &m->by, a->device, a->limit, b->device,
+                                      b->limit, m->bytes, out, err);
+}
 
 /* What was measured between two devices under their limits; what computing and a transfer
  * cost each other only where that was measured, too. */
@@ -228,8 +237,7 @@ static int measured_pair(const struct measured *m, const hcp_rank *a, const hcp_
     int spec = session_is_spec(a->device) || session_is_spec(b->device);
     int rc = spec ? session_no_link(session_is_spec(a->device) ? a->device : b->device,
                                     "--links", err)
-                  : hcp_db_link_near(m->db, &m->by, a->device, a->limit, b->device,
-                                     b->limit, m->bytes, &fit, err);
+                  : pair_near(m, a, b, &fit, err);
 
     if (rc)
         return rc;
@@ -317,10 +325,12 @@ static int read_measured(struct reading *r, struct measured *m, const hcp_rank *
 static int read_links(struct reading *r, const struct plan_args *args,
                       const int32_t *host_of, const hcp_shape *shape,
                       const hcp_rank *ranks, int64_t seq_len, int32_t pieces,
-                      const char *provider, struct hcp_err *err)
+                      const char *provider, struct move_ways *ways, struct hcp_err *err)
 {
-    struct measured m = {.by = {args->links, args->links_hosts,
-                                plan_link_channels(args, args->links)},
+    struct measured m = {.by = {.transport = args->links,
+                                .hosts = args->links_hosts,
+                                .channels = plan_link_channels(args, args->links)},
+                         .ways = ways,
                          .host_of = host_of,
                          .shape = shape,
                          .provider = provider};
@@ -345,7 +355,7 @@ static int read_links(struct reading *r, const struct plan_args *args,
 
 int session_links(const struct plan_args *args, const hcp_shape *shape,
                   const hcp_rank *ranks, size_t n, const char *provider, hcp_question *q,
-                  struct session *s, struct hcp_err *err)
+                  struct move_ways *ways, struct session *s, struct hcp_err *err)
 {
     struct reading *r;
     size_t kept = 0;
@@ -367,7 +377,7 @@ int session_links(const struct plan_args *args, const hcp_shape *shape,
         rc = hcp_fail(err, HCP_FAILED, "out of memory");
     else
         rc = read_links(r, args, s->hosts, shape, ranks, q->seq_len, q->sub_blocks,
-                        provider, err);
+                        provider, ways, err);
     for (size_t i = 0; rc == HCP_OK && i < n * n; i++) {
         if (!r->named[i])
             continue;

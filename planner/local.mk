@@ -50,7 +50,7 @@ EXTRA_planner_libhcpplan_la_DEPENDENCIES = planner/hcpplan.sym
 bin_PROGRAMS += planner/hcp-plan
 planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit.c \
 	planner/options.h planner/options.c planner/per-rank.c planner/layer-measured.h \
-	planner/layer-measured.c planner/session.c planner/session-layer.c planner/session-link.c planner/hosts.c \
+	planner/layer-measured.c planner/session.c planner/session-layer.c planner/session-link.c planner/move-link.c planner/hosts.c \
 	planner/links-file.c planner/text.c planner/text-decode.c \
 	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c planner/plan-file.c planner/cmd-transition.c \
 	planner/documents-session.c planner/documents-list.c planner/documents-text.c \

@@ -147,14 +147,39 @@ int session_link(const struct plan_args *args, const int32_t *host_of,
                  const hcp_shape *shape, const hcp_rank *ranks, size_t n, int64_t seq_len,
                  int32_t pieces, int32_t node_ranks, const struct link_into_plan *out,
                  struct hcp_err *err);
-/* The slowest measured transfer of so many bytes over args->link between any two of the
- * plan's ranks, unless the command line has its numbers. */
-int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
-                      double *alpha_us, double *gbps, struct hcp_err *err);
-/* links-file.c: --links into the session and the question. */
+/* move-link.c: links of what goes one way, as KV from one rank to another. Which measured
+ * transfers answered: one way, or (of pairs without any) both ways at once, and the
+ * command that would measure the first of these pairs. */
+struct move_ways {
+    int one_way, two_way; /* pairs */
+    char command[HCP_LINK_COMMAND];
+};
+/* Ranks that data moves between. */
+struct move_ends {
+    const hcp_plan_rank *ranks;
+    size_t n;
+    const uint8_t *gives, *takes; /* [n] which of them do; NULL: any may */
+};
+/* The line of one pair near so many bytes, one way from a to b; where that was not
+ * measured, of both ways at once. HCP_NO_ANSWER: neither was. */
+int move_link_near(hcp_db *db, const struct hcp_link_by *by, const hcp_rank *a,
+                   const hcp_rank *b, double bytes, struct hcp_link_fit *out,
+                   struct move_ways *ways, struct hcp_err *err);
+/* The slowest measured transfer of so many bytes over args->link from any rank that gives
+ * to any that takes, unless the command line has its numbers. No such ranks: nothing. */
+int session_move_link(const struct plan_args *args, const struct move_ends *ends,
+                      double bytes, double *alpha_us, double *gbps,
+                      struct move_ways *ways, struct hcp_err *err);
+/* "link_measured" ("one-way", "two-way"; null: no measured link counts) and
+ * "link_command" of an answer. */
+void move_ways_json(json_t *object, const struct move_ways *ways);
+/* A line that says so, where transfers both ways answered. */
+void move_ways_print(const struct move_ways *ways, FILE *out);
+/* links-file.c: --links into the session and the question. ways: the links are of what
+ * goes one way; NULL: of a ring. */
 int session_links(const struct plan_args *args, const hcp_shape *shape,
                   const hcp_rank *ranks, size_t n, const char *provider, hcp_question *q,
-                  struct session *s, struct hcp_err *err);
+                  struct move_ways *ways, struct session *s, struct hcp_err *err);
 /* Asks for a plan with args->question, or for the plan of args->tokens, into s->plan. */
 int session_split(struct plan_args *args, struct session *s, struct hcp_err *err);
 /* session-layer.c: one such plan as the ring stands; with measured linear work the plan
@@ -210,8 +235,10 @@ int documents_print(const hcp_documents_plan *plan, FILE *out);
 
 /* disagg-text.c: an answer as text, with its notes, and as JSON; non-zero if printing
  * failed. */
-int disagg_print(const hcp_disagg_advice *advice, int no_linear, FILE *out);
-int disagg_print_json(const hcp_disagg_advice *advice, FILE *out);
+int disagg_print(const hcp_disagg_advice *advice, int no_linear,
+                 const struct move_ways *ways, FILE *out);
+int disagg_print_json(const hcp_disagg_advice *advice, const struct move_ways *ways,
+                      FILE *out);
 
 /* chunks-session.c: split --chunk-budget, --chunk-len or --chunks, if it is that; exit
  * code. A time: ms, or with us, ms or s after it. */

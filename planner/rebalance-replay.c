@@ -270,16 +270,17 @@ static json_t *ranks_json(const struct replay *p)
 
 static int print_json(struct replay *p)
 {
-    json_t *events = p->events;
+    json_t *events = p->events, *object;
 
     p->events = NULL;
-    return hcp_json_print(
+    object =
         json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "steps",
                   (json_int_t)p->steps, "counted_steps", (json_int_t)p->counted, "moves",
                   (json_int_t)p->moves, "stay_total_ms", known(p->stay_ms), "total_ms",
                   known(p->run_ms + p->cost_ms), "cost_ms", known(p->cost_ms), "events",
-                  events, "ranks", ranks_json(p)),
-        stdout);
+                  events, "ranks", ranks_json(p));
+    move_ways_json(object, &p->ways);
+    return hcp_json_print(object, stdout);
 }
 
 static int print_text(struct replay *p)
@@ -303,6 +304,7 @@ static int print_text(struct replay *p)
     puts(p->stuck ? "; at the end a rank has failed and the others cannot hold the "
                     "sequence"
                   : "");
+    move_ways_print(&p->ways, stdout);
     return rc;
 }
 

@@ -32,6 +32,7 @@ struct replay {
     int64_t steps, moves, shown;
     double stay_ms, run_ms, cost_ms; /* in all */
     int moved;                       /* the plan is no longer that of the file */
+    struct move_ways ways;           /* of the link that --move-kv moves over */
     hcp_rebalance_reason before;
     int stuck, ended;
     int64_t counted; /* steps that are in stay_ms and run_ms */

@@ -73,8 +73,9 @@ static int slowest_link(hcp_db *db, const struct plan_args *args, const struct p
 {
     for (size_t r = 0; p->n > 1 && r < p->n; r++) {
         const hcp_rank *a = &p->ranks[r], *b = &p->ranks[(r + p->step) % p->n];
-        const struct hcp_link_by by = {args->link, hosts_of(p, r),
-                                       plan_link_channels(args, args->link)};
+        const struct hcp_link_by by = {.transport = args->link,
+                                       .hosts = hosts_of(p, r),
+                                       .channels = plan_link_channels(args, args->link)};
         struct hcp_link_fit fit;
         double us;
 
@@ -143,41 +144,5 @@ int session_link(const struct plan_args *args, const int32_t *host_of,
         }
     }
     hcp_db_close(db);
-    return rc;
-}
-
-int session_move_link(const struct plan_args *args, const hcp_plan *plan, double bytes,
-                      double *alpha_us, double *gbps, struct hcp_err *err)
-{
-    size_t n = plan->n_ranks;
-    hcp_rank *ranks = calloc(n, sizeof *ranks);
-    struct pairs p = {ranks, n, 1, 0, args->link_hosts, NULL};
-    struct hcp_link_fit fit;
-    double longest = -1;
-    const char *path = hcp_cli_db(args->db, err);
-    hcp_db *db;
-    int rc = !ranks ? hcp_fail(err, HCP_FAILED, "out of memory")
-             : path ? hcp_db_open(path, HCP_DB_READ, &db, err)
-                    : err->code;
-
-    if (rc) {
-        free(ranks);
-        return rc;
-    }
-    for (size_t r = 0; r < n; r++) {
-        memcpy(ranks[r].device, plan->ranks[r].device, sizeof ranks[r].device);
-        memcpy(ranks[r].limit, plan->ranks[r].limit, sizeof ranks[r].limit);
-    }
-    /* Of many ranks, neighbours alone. */
-    for (; rc == HCP_OK && p.step <= (n <= 64 ? n / 2 : 1); p.step++)
-        rc = slowest_link(db, args, &p, bytes, &longest, &fit, err);
-    if (rc == HCP_OK && longest >= 0) {
-        if (!(args->given & PLAN_GIVEN_ALPHA))
-            *alpha_us = fit.alpha_us;
-        if (!(args->given & PLAN_GIVEN_GBPS))
-            *gbps = fit.gbps;
-    }
-    hcp_db_close(db);
-    free(ranks);
     return rc;
 }

@@ -275,7 +275,7 @@ int session_open(struct plan_args *args, struct session *s, struct hcp_err *err)
                           err);
     if (rc == HCP_OK && args->links)
         rc = session_links(args, &shape, ranks, n, hcp_ring_provider(s->ring),
-                           &args->question, s, err);
+                           &args->question, NULL, s, err);
     free(ranks);
     return rc;
 }

@@ -177,6 +177,89 @@ refused() { # refused CODE TEXT COMMAND...: one line that says so
     [[ "$output" == *"move: KV does not fit where it is"* ]]
 }
 
+@test "transition: links measured one way, the sender's; both ways at once where there are none" {
+    hcp-plan split --ranks "$R" --seq-len 64K --mask causal --layout zigzag --json >p.json
+    hcp-plan split "${D[@]}" --layers 32 --json >d.json
+    T=(--from p.json --to d.json)
+    hcp-plan transition "${T[@]}" --link nccl --json >both.json
+    grep -q '"link_measured":"two-way","link_command":"hcp-profile link --one-way --db h.db --limits mps:100/mps:10 --transport nccl"' both.json
+    run hcp-plan transition "${T[@]}" --link nccl
+    [[ "$output" == *"link as measured with both ends sending at once; "*"measure it with 'hcp-profile link --one-way --db h.db --limits mps:100/mps:10 --transport nccl'" ]]
+    # Rank 0 gives and rank 1 takes: 5 us and 80 GB/s; the other way 40 us and 10 GB/s.
+    cp h.db one.db
+    {
+        echo 'kind,device,limit,peer_device,peer_limit,transport,bytes,time_ms,one_way,run_uid'
+        for size in 1048576 268435456 536870912 1073741824 2147483648 4294967296 17179869184; do
+            awk -v b=$size 'BEGIN {
+                printf "link,nvidia-h200,mps:100,nvidia-h200,mps:10,nccl,%.0f,%.9f,1,way\n", b, 0.005 + b / 80e6
+                printf "link,nvidia-h200,mps:10,nvidia-h200,mps:100,nccl,%.0f,%.9f,1,way\n", b, 0.04 + b / 10e6
+            }'
+        done
+    } | hcp-profile import --db one.db -
+    hcp-plan transition --db one.db "${T[@]}" --link nccl --json >one.json
+    grep -q '"link_measured":"one-way","link_command":null' one.json
+    near() { awk "BEGIN { r = ($1) / ($2); exit !(r > 1 - 1e-6 && r < 1 + 1e-6) }"; }
+    near "0.005 + $(field move_bytes one.json) / 80e6" "$(field move_ms one.json)"
+    [[ "$(hcp-plan transition --db one.db "${T[@]}" --link nccl)" != *"both ends"* ]]
+    # Back again, all with the other's numbers: rank 1 gives.
+    hcp-plan split "${D[@]}" --layers 32 --tokens "$(field tokens p.json),$((65536 - $(field tokens p.json)))" --json >q.json
+    hcp-plan transition --db one.db --from d.json --to q.json --link nccl --steps 1 --json >back.json
+    grep -q '"link_measured":"one-way"' back.json
+    near "0.04 + $(field move_bytes back.json) / 10e6" "$(field move_ms back.json)"
+    # A link for each pair; of the sender again.
+    hcp-plan transition --db one.db "${T[@]}" --links nccl --json >links.json
+    grep -q '"link_measured":"one-way"' links.json
+    holds "$(field move_ms links.json) < 1.001 * $(field move_ms one.json)"
+    hcp-plan transition "${T[@]}" --links nccl --json >links.json
+    grep -q '"link_measured":"two-way"' links.json
+    # Numbers that are given, or of the plan, and shares that stay ask for no link.
+    for given in "" "--link-alpha-us 10 --link-gbps 50"; do
+        # shellcheck disable=SC2086 # words
+        hcp-plan transition "${T[@]}" $given --json >given.json
+        grep -q '"link_measured":null,"link_command":null' given.json
+    done
+    hcp-plan transition --from d.json --to d.json --link nccl --steps 1000 --json >none.json
+    grep -q '"link_measured":null' none.json
+    # Neither: what is missing is the one way.
+    refused 3 "by mpi one way was never measured in 'h.db'; where these devices are, measure it with 'hcp-profile link --one-way --db h.db --limits mps:100/mps:10 --transport mpi'" \
+        hcp-plan transition "${T[@]}" --link mpi
+    # A ring takes both ways at once alone.
+    hcp-plan split --db one.db --ranks "$R" --seq-len 64K --link nccl --json >r1.json
+    hcp-plan split --ranks "$R" --seq-len 64K --link nccl --json >r2.json
+    cmp r1.json r2.json
+    sqlite3 one.db "DELETE FROM link WHERE one_way IS NULL"
+    hcp-plan transition --db one.db "${T[@]}" --link nccl --json | cmp - one.json
+    for ring in "${R}" "${R} --phase decode --batch 8"; do
+        # shellcheck disable=SC2086 # words
+        refused 3 "by nccl was never measured in 'one.db'" hcp-plan split --db one.db --seq-len 64K --link nccl --ranks $ring
+    done
+    # shellcheck disable=SC2086 # words
+    refused 3 "by nccl was never measured in 'one.db'" hcp-plan split --db one.db --seq-len 64K --links nccl --ranks $R
+}
+
+@test "disaggregate and rebalance say which way their transfers were measured" {
+    A=(--ranks "$R" --batch 8 --seq-len 64K --steps 500 --layers 32 --extrapolate)
+    hcp-plan disaggregate "${A[@]}" --link-gbps 150 --json >given.json
+    grep -q '"link_measured":null' given.json
+    hcp-plan disaggregate "${A[@]}" --link-gbps 150 --transfer nccl --json >both.json
+    grep -q '"link_measured":"two-way","link_command":"hcp-profile link --one-way ' both.json
+    [[ "$(hcp-plan disaggregate "${A[@]}" --link-gbps 150 --transfer nccl)" == *"both ends sending at once"* ]]
+    hcp-plan split --ranks "$R" --seq-len 64K --layers 32 --json >run.json
+    { echo step,rank,ms; for step in 1 2 3; do echo "$step,0,10"; echo "$step,1,10"; done; } >trace.csv
+    hcp-plan rebalance --plan run.json --trace trace.csv --move-kv --link nccl --json >moved.json
+    grep -q '"link_measured":"two-way","link_command":"hcp-profile link --one-way ' moved.json
+    [[ "$(hcp-plan rebalance --plan run.json --trace trace.csv --move-kv --link nccl)" == *"both ends sending at once"* ]]
+    cp h.db ways.db
+    sqlite3 ways.db "INSERT INTO run (uid, origin) VALUES ('ways', 'recorded');
+        INSERT INTO link (run_id, device_a_id, device_b_id, limiter_a, limiter_b, transport, channels, bytes, time_ms, one_way)
+        SELECT (SELECT id FROM run WHERE uid = 'ways'), device_a_id, device_b_id, limiter_a, limiter_b, transport, channels, bytes, min(time_ms), 1
+        FROM link GROUP BY 2, 3, 4, 5, 6, 7, 8;
+        INSERT OR IGNORE INTO link (run_id, device_a_id, device_b_id, limiter_a, limiter_b, transport, channels, bytes, time_ms, one_way)
+        SELECT run_id, device_b_id, device_a_id, limiter_b, limiter_a, transport, channels, bytes, time_ms, 1 FROM link WHERE one_way = 1"
+    hcp-plan disaggregate --db ways.db "${A[@]}" --link-gbps 150 --transfer nccl --json | grep -q '"link_measured":"one-way","link_command":null'
+    hcp-plan rebalance --db ways.db --plan run.json --trace trace.csv --move-kv --link nccl --json | grep -q '"link_measured":"one-way"'
+}
+
 @test "transition: files and options that do not belong together" {
     hcp-plan split --ranks "$R" --seq-len 64K --json >p.json
     hcp-plan split "${D[@]}" --json >d.json

@@ -174,6 +174,8 @@ static void follow(const struct moving *m, const int64_t *new, size_t *pairs)
         for (int64_t t = 0; t < s; t++)
             held += owner[t] == (int8_t)r;
         assert_int_equal(held, new[r]);
+        /* Each link carries one way at a time: its numbers are of that. */
+        assert_true(sums[0][r] == 0 || sums[1][r] == 0);
         most = fmax(most, fmax(sums[0][r], sums[1][r]));
     }
     assert_true(fabs(most - m->out.move_ms) <= 1e-12 * most);
