@@ -3,7 +3,7 @@
 # Decode on two GPUs, the second at MPS 10 %: steps verified, the planned split against every
 # hundredth, a step and a transition against what was predicted. Measures what it plans with
 # (about 2 minutes in all); HCP_DECODE_DB: a database that has decode of these limits and the
-# link already. One GPU is shared by both ranks, at 30 and 10 %, which together do not reach
+# link already, both ways at once and one way. One GPU is shared by both ranks, at 30 and 10 %, which together do not reach
 # the bandwidth of its memory, with MPI between them where times are compared.
 # HCP_DECODE_LIMITS: other percentages. Skips without a GPU. TAP.
 set -u
@@ -43,6 +43,8 @@ if [ -z "${HCP_DECODE_DB:-}" ]; then
         --kv-lens 2K,4K,8K,16K,32K,64K --no-boosted --no-cupti --time-budget 40s >out 2>&1
     say out
     hcp-profile link --db "$db" --limits "$limits" --time-budget 30s >out 2>&1
+    say out
+    hcp-profile link --one-way --db "$db" --limits "$limits" --transport $transport --time-budget 30s >out 2>&1
     say out
     hcp-plan fit --quiet --db "$db" 2>&1 | say
 fi
@@ -111,6 +113,7 @@ timeout 200 hcp-ring transition --local 2 --from p.json --to d32.json --moves t3
 status=$?
 say err
 error=$(field prediction_error m.json)
+echo "# transition, by a link measured $(grep -o '"link_measured":"[a-z-]*"' t32.json | cut -d'"' -f4):"
 echo "# transition: $(field move_bytes m.json) bytes, measured $(field move_ms m.json) ms, predicted" \
     "$(field predicted_move_ms m.json), error ${error:-unknown}"
 echo "# steps of 32 layers: before $(field stay_ms m.json) ms (predicted $(field predicted_stay_ms m.json))," \
