@@ -123,9 +123,12 @@ ok $status 'all layers are moved'
 [ $status -eq 0 ] && holds "${error:-9} < 0.1 && ${error:-9} > -0.1"
 ok $? 'the predicted transition is within 10 %'
 
-# Memory and races of a small step.
-sanitize() { # TOOL
-    two timeout 300 compute-sanitizer --tool "$1" --report-api-errors no \
+# Memory and races of a small step; NCCL's own kernels, whose races are no business of
+# ours, are left out of the second.
+sanitize() { # TOOL [OPTION...]
+    tool=$1
+    shift
+    two timeout 300 compute-sanitizer --tool "$tool" "$@" --report-api-errors no \
         hcp-ring --plan small.json --provider "$kernel" --transport nccl --verify --repeat 1 --warm-up 0 \
         --timeout 300 >out 2>&1 &&
         [ "$(grep -cE 'SUMMARY: 0 (errors|hazards)' out)" -eq 2 ]
@@ -141,7 +144,7 @@ hcp-plan split --db any.db --phase decode --batch 3 --ranks "$slug,$slug" --seq-
 if command -v compute-sanitizer >/dev/null; then
     sanitize memcheck
     ok $? 'memcheck finds nothing'
-    sanitize racecheck
+    sanitize racecheck --kernel-name-exclude kns=ncclDevKernel
     ok $? 'racecheck finds nothing'
 else
     for tool in memcheck racecheck; do n=$((n + 1)); echo "ok $n # SKIP $tool: no compute-sanitizer"; done
