@@ -272,11 +272,17 @@ int hcp_db_link_of(hcp_db *db, const struct hcp_link_by *by, const char *device_
 }
 
 /* Sizes that a line for blocks about `bytes` rests on, kept in place; their number of
- * rows. */
+ * rows. Beyond the sizes that were measured it is those about the nearest. */
 static size_t near_rows(int64_t *bytes, double *ms, size_t n, double about)
 {
     size_t kept = 0;
+    double least = INFINITY, most = 0;
 
+    for (size_t i = 0; i < n; i++) {
+        least = fmin(least, (double)bytes[i]);
+        most = fmax(most, (double)bytes[i]);
+    }
+    about = fmax(fmin(about, most), least);
     for (size_t i = 0; i < n; i++)
         if ((double)bytes[i] * 16 >= about && (double)bytes[i] <= 2 * about) {
             bytes[kept] = bytes[i];

@@ -223,6 +223,7 @@ static int set_run(int key, const char *arg, struct ring_options *o, struct hcp_
         return arg ? number(arg, "--verify", 1, INT64_C(1) << 40, &o->verify_rows, err)
                    : HCP_OK;
     case OPT_WARM_UP:
+        o->given |= RING_GIVEN_WARM_UP;
         return seconds(arg, "--warm-up", 0, &o->warm_up_s, err);
     case OPT_MAX_TIME:
         return seconds(arg, "--max-time", 0, &o->max_time_s, err);

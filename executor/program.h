@@ -30,7 +30,8 @@ enum {
     RING_GIVEN_MLP = 8,
     RING_GIVEN_ALPHA = 16,
     RING_GIVEN_GBPS = 32,
-    RING_GIVEN_MOVE = 64
+    RING_GIVEN_MOVE = 64,
+    RING_GIVEN_WARM_UP = 128
 };
 
 enum { RING_SLOWED = 16 }; /* at most, and as many that fail */

@@ -13,6 +13,7 @@
 #include "profiler/measure.h"
 
 enum { FEW_PASSES = 3 };
+#define FROM_IDLE_S 0.5 /* until clocks stand still */
 
 struct transition {
     struct ring_program *p;
@@ -283,6 +284,10 @@ static int measure_steps(struct transition *t, hcp_plan *before, struct hcp_err 
 
     for (size_t r = 0; rc == HCP_OK && r < n; r++)
         tokens[r] = ring_move_old(t->from, (int32_t)r)->kv_tokens;
+    /* GPUs that have moved memory or waited for it, for seconds, compute at idle clocks. */
+    for (size_t r = 0; r < n && !(t->p->o.given & RING_GIVEN_WARM_UP); r++)
+        if (t->p->peers[r].is_cuda)
+            t->p->o.warm_up_s = fmax(t->p->o.warm_up_s, FROM_IDLE_S);
     if (rc == HCP_OK && !isnan(t->moves.stay_ms))
         rc = ring_plan_of_tokens(&t->p->plans, t->to, tokens, before, err);
     rc = ring_all_ok(&t->p->comm, rc, err);

@@ -371,14 +371,19 @@ static void near_a_size(void **state)
                          "", "gpu-y", "mps:10", 512 << 20, &f, &err),
         HCP_OK);
     assert_true(near(f.gbps, 200, 1e-6) && near(f.alpha_us, 20, 1e-4));
-    /* Too few sizes are about that; none is. */
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(
-            hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0},
-                             "gpu-x", "", "gpu-y", "mps:10", i ? 1e15 : 4096, &f, &err),
-            HCP_OK);
-        assert_true(f.gbps == all.gbps && f.alpha_us == all.alpha_us);
-    }
+    /* Beyond the largest it goes on as there. */
+    assert_int_equal(
+        hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0}, "gpu-x",
+                         "", "gpu-y", "mps:10", 13e9, &f, &err),
+        HCP_OK);
+    assert_true(near(f.gbps, 200, 1e-6));
+    assert_int_equal(f.sizes, 5); /* 64 MiB to 1 GiB */
+    /* Too few sizes are about that. */
+    assert_int_equal(
+        hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0}, "gpu-x",
+                         "", "gpu-y", "mps:10", 4096, &f, &err),
+        HCP_OK);
+    assert_true(f.gbps == all.gbps && f.alpha_us == all.alpha_us);
     assert_int_equal(
         hcp_db_link_near(db, &(struct hcp_link_by){"mpi", HCP_HOSTS_ANY, 0, 0}, "gpu-x",
                          "mps:70", "gpu-y", "mps:10", 8 << 20, &f, &err),
