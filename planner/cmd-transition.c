@@ -30,8 +30,7 @@ static const struct argp_option options[] = {
     {"to", OPT_TO, "FILE", 0, "Plan of decode by which they shall have it", 0},
     {"steps", OPT_STEPS, "N", 0, "Decode steps to come (not known)", 0},
     {"link", OPT_LINK, "TRANSPORT[:HOSTS]", 0,
-     "Link as measured by 'hcp-profile link --one-way': that of the slowest pair (that "
-     "of "
+     "Link as measured by 'hcp-profile link', one way: that of the slowest pair (that of "
      "--to)",
      0},
     {"link-alpha-us", OPT_ALPHA, "US", 0, "Start-up time of a transfer in us", 0},

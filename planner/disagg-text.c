@@ -305,8 +305,7 @@ int disagg_print_json(const hcp_disagg_advice *a, const struct move_ways *ways, 
 
     object = json_pack(
         "{s:i, s:s, s:s, s:I, s:i, s:i, s:i, s:I, s:o, s:o, s:b, s:o, s:b, s:b, "
-        "s:i, s:i, s:s, "
-        "s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "s:i, s:i, s:s}",
         "schema", 1, "decision", hcp_disagg_decision_name(a->decision), "objective",
         hcp_disagg_objective_name(a->objective), "seq_len",
         (json_int_t)a->prefill->seq_len, "batch", (int)a->batch, "prefill_runs",
@@ -315,10 +314,13 @@ int disagg_print_json(const hcp_disagg_advice *a, const struct move_ways *ways, 
         hcp_json_real(a->link_gbps), "stream", (int)a->stream, "gain_over_colocated",
         hcp_json_real(a->gain_over_colocated), "within_error", (int)a->within_error,
         "exact", (int)a->exact, "n_groups", (int)a->n_groups, "n_unknown",
-        (int)a->n_unknown, "source", hcp_source_name(a->source), "turns", turns,
-        "colocated", option_json(&a->colocated), "disaggregated",
-        option_json(&a->separate), "ranks", ranks_json(a), "moves", moves_json(a),
-        "prefill", group_json(a, a->prefill, 0), "decode", group_json(a, a->decode, 1));
+        (int)a->n_unknown, "source", hcp_source_name(a->source));
     move_ways_json(object, ways);
+    json_object_update_new(
+        object, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "turns", turns,
+                          "colocated", option_json(&a->colocated), "disaggregated",
+                          option_json(&a->separate), "ranks", ranks_json(a), "moves",
+                          moves_json(a), "prefill", group_json(a, a->prefill, 0),
+                          "decode", group_json(a, a->decode, 1)));
     return hcp_json_print(object, out);
 }
