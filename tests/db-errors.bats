@@ -78,7 +78,7 @@ bats_require_minimum_version 1.5.0
     bad "in.csv:2: column provider: does not apply" "$k" "${link/gpu-x,,/gpu-x,,cudnn}"
     bad "in.csv:2: column transport: does not apply" "$head,transport" "$row,mpi"
     bad "in.csv:2: column same_host: does not apply" "$head,gb_per_s,kind,same_host" "gpu-x,,,,,,,100,copy,1"
-    bad "is in profile format 4, this program knows up to 3; use a newer hcp" "# hcp profile, format 4; columns" "$k" "$store"
+    bad "is in profile format 5, this program knows up to 4; use a newer hcp" "# hcp profile, format 5; columns" "$k" "$store"
 }
 @test "zero time" { bad "in.csv:3: time_ms 0 is not a time; expected milliseconds above zero" "$head" "$row" "${row%1.5}0"; }
 @test "negative time" { bad "in.csv:3: time_ms -1.5 is not a time" "$head" "$row" "${row%1.5}-1.5"; }
@@ -174,7 +174,7 @@ bats_require_minimum_version 1.5.0
     bad "in.jsonl:1: not an object; expected one JSON object a line" "[1]"
 }
 @test "a newer text format" {
-    bad "is in profile format 9, this program knows up to 3; use a newer hcp" "# hcp profile, format 9" "$head" "$row"
+    bad "is in profile format 9, this program knows up to 4; use a newer hcp" "# hcp profile, format 9" "$head" "$row"
 }
 @test "no such file, no such recorded machine" {
     refuse 1 "cannot read './none.csv': No such file or directory" hcp-profile import --db "$db" ./none.csv

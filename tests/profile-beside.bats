@@ -145,7 +145,7 @@ refuse() { # CODE WORDS COMMAND...: this exit code, these words on stderr
     refuse 2 "must be of one version" as_link '{"dtype":"bf16"}'
 }
 as_link() { # the last argument of hcp-link
-    env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$top_builddir/profiler/hcp-link" mpi - 4096 - - - - cpu - - - cpu - - - "$1"
+    env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$top_builddir/profiler/hcp-link" mpi - both 4096 - - - - cpu - - - cpu - - - "$1"
 }
 
 @test "a build without MPI says so and how to get it" {

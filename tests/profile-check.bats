@@ -387,7 +387,7 @@ other="INSERT INTO run (uid, origin, driver, cuda_version, tool_version) SELECT 
         empty.db) : >empty.db && words="'empty.db' is empty" ;;
         text.db) echo 'a,b' >text.db && words="is not a profile database (not an SQLite file)" ;;
         other.db) sqlite3 other.db 'CREATE TABLE t (x)' && words="is an SQLite database of another program" ;;
-        notables.db) sqlite3 notables.db 'CREATE TABLE t (x); PRAGMA application_id = 0x68637064; PRAGMA user_version = 3' && words="has the mark of a profile database but no table 'device'" ;;
+        notables.db) sqlite3 notables.db 'CREATE TABLE t (x); PRAGMA application_id = 0x68637064; PRAGMA user_version = 4' && words="has the mark of a profile database but no table 'device'" ;;
         cut.db) head -c 20000 x.db >cut.db && words="'cut.db' is damaged" ;;
         esac
         run --separate-stderr hcp-profile check $name --no-device

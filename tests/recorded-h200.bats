@@ -103,7 +103,7 @@ shown() {
     hcp-profile import nvidia-h200-links
     run hcp-profile show --links
     [ "$(grep -c ' nccl' <<<"$output")" -eq 6 ]
-    awk '/ nccl/ { split($10, e, "/"); if (e[2] > 10) exit 1 }' <<<"$output"
+    awk '/ nccl/ { split($11, e, "/"); if (e[2] > 10) exit 1 }' <<<"$output"
     [[ "$(hcp-profile show --topology)" == *"nvlink"*"18 NVLinks through NVSwitch"* ]]
     hcp-profile check --no-device >said || [ $? -eq 1 ]
     run ! grep -q 'link-not-monotone' said # the steps are none
