@@ -121,6 +121,22 @@ endif
 dist_check_SCRIPTS += tests/beside-queued.sh
 TESTS += tests/beside-queued.sh
 
+# And of transfers alone.
+if HAVE_MPI
+if HAVE_NCCL
+check_PROGRAMS += tests/link-queued-test
+tests_link_queued_test_SOURCES = tests/link-queued-test.c tests/fake-gpu.c \
+	tests/fake-gpu-memory.c tests/fake-gpu.h tests/fake-kernels.c \
+	profiler/link-exchange.c profiler/link-visit.c profiler/link-hold.c \
+	profiler/link-rank.h profiler/sweep.c profiler/sweep.h profiler/measure.c \
+	profiler/measure.h profiler/stats.c profiler/stats.h
+tests_link_queued_test_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
+tests_link_queued_test_LDADD = profiler/libhcptransport.la db/libhcpdb.la $(LIBM)
+endif
+endif
+dist_check_SCRIPTS += tests/link-queued.sh
+TESTS += tests/link-queued.sh
+
 # hcp-ring itself on CPU ranks.
 ring_scripts = tests/ring-verify.bats tests/ring-late.bats tests/ring-joint.bats \
 	tests/ring-levels.bats tests/ring-errors.bats tests/ring-run.bats tests/ring-decode.bats \
