@@ -123,8 +123,9 @@ static int choose(const struct ring_gpus *gpus, const char *device, int turn,
 }
 
 #ifdef HAVE_CUDA
-static int open_gpu(const struct hcp_device_info *gpu, int index, const char *limit,
-                    int32_t channels, struct ring_place *p, struct hcp_err *err)
+static int open_gpu(const struct hcp_device_info *gpu, int index, int sharing,
+                    const char *limit, int32_t channels, struct ring_place *p,
+                    struct hcp_err *err)
 {
     hcp_cuda_info cuda = {.size = sizeof cuda};
     hcp_green *green = NULL; /* to the end of the process */
@@ -134,7 +135,7 @@ static int open_gpu(const struct hcp_device_info *gpu, int index, const char *li
 
     if (rc)
         return rc;
-    rc = hcp_transport_prepare(err);
+    rc = hcp_transport_prepare(sharing, err);
     if (!rc)
         rc = hcp_transport_pin_channels(channels, err);
     if (rc)
@@ -178,6 +179,28 @@ static void open_cpu(struct ring_place *p)
     cpu_slug(p->self.device, &p->self);
 }
 
+/* How many of the host's ranks are on this GPU; all of them meet in there. */
+static int sharing_of(const struct ring_comm *comm, int gpu, int *out, struct hcp_err *err)
+{
+    int *all = calloc((size_t)comm->host_size, sizeof *all), ready = 0;
+
+    *out = 0;
+    if (MPI_Allreduce(&(int){all != NULL}, &ready, 1, MPI_INT, MPI_MIN, comm->host) !=
+            MPI_SUCCESS ||
+        !ready) {
+        free(all);
+        return hcp_fail(err, HCP_FAILED, "out of memory on a rank of this host");
+    }
+    if (MPI_Allgather(&gpu, 1, MPI_INT, all, 1, MPI_INT, comm->host) != MPI_SUCCESS) {
+        free(all);
+        return hcp_fail(err, HCP_FAILED, "MPI cannot gather the host's devices");
+    }
+    for (int i = 0; i < comm->host_size; i++)
+        *out += all[i] == gpu;
+    free(all);
+    return HCP_OK;
+}
+
 /* gpu < 0: the CPU. */
 static int limit_fits(const char *limit, int gpu)
 {
@@ -200,7 +223,7 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
     struct ring_place p = {0};
     char why[700];
     const char *limit = rank->limit, *uuid = "";
-    int gpu = -1, turn = 0, rc = before_me(comm, rank->device, &turn, err);
+    int gpu = -1, turn = 0, sharing = 1, rc = before_me(comm, rank->device, &turn, err);
 
     snprintf(p.self.host, sizeof p.self.host, "%s", comm->host_name);
 #ifdef HAVE_NCCL
@@ -208,6 +231,11 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
 #endif
     if (rc == HCP_OK)
         rc = choose(gpus, rank->device, turn, o->any_device, comm->host_name, &gpu, err);
+    /* Of whatever has happened to a rank the others must not wait for it. */
+    if (rc)
+        sharing_of(comm, -1, &sharing, NULL);
+    else
+        rc = sharing_of(comm, gpu, &sharing, err);
     if (rc == HCP_OK) {
         limit = limit_here(rank, gpu, o->any_device);
         snprintf(p.self.limit, sizeof p.self.limit, "%s", limit);
@@ -226,7 +254,7 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
         return rc;
 #ifdef HAVE_CUDA
     if (gpu >= 0)
-        rc = open_gpu(&gpus->infos[gpu], gpu, limit, o->channels, &p, err);
+        rc = open_gpu(&gpus->infos[gpu], gpu, sharing, limit, o->channels, &p, err);
     else
 #endif
         open_cpu(&p);

@@ -114,7 +114,7 @@ int link_end_begin(const struct hcp_link_end *end, const char *pipe_dir,
         return keeper_open(keeper, err);
     if (strcmp(end->spec, "cpu") == 0)
         return HCP_OK;
-    int rc = hcp_transport_prepare(err);
+    int rc = hcp_transport_prepare(1, err);
     if (rc == HCP_OK)
         rc = hcp_transport_pin_channels(channels, err);
     if (rc != HCP_OK)

@@ -108,12 +108,17 @@ static int check_config(const struct hcp_transport_config *c, struct hcp_err *er
     return HCP_OK;
 }
 
-int hcp_transport_prepare(struct hcp_err *err)
+int hcp_transport_prepare(int sharing, struct hcp_err *err)
 {
+    enum { QUEUES = 32, QUEUES_SHARED = 96, QUEUES_LEAST = 2 };
     const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    if (set && strtol(set, NULL, 10) >= 2)
+    int part = sharing > 0 ? QUEUES_SHARED / sharing : QUEUES;
+    char text[16];
+    if (set && strtol(set, NULL, 10) >= QUEUES_LEAST)
         return HCP_OK;
-    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1) != 0)
+    part = part > QUEUES ? QUEUES : part < QUEUES_LEAST ? QUEUES_LEAST : part;
+    snprintf(text, sizeof text, "%d", part);
+    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", text, 1) != 0)
         return hcp_fail(err, HCP_FAILED, "cannot set the environment");
     return HCP_OK;
 }

@@ -75,11 +75,14 @@ struct hcp_transfer_times {
 
 /* Before a process's first CUDA call, where its transport may be nccl: asks for a
  * hardware queue for each stream (CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment).
+ * Where more than three processes share a device (sharing: how many, this one too) it asks
+ * for its part of 96: an MPS server has no memory for a fourth client of 32 (seen on an
+ * H200, driver 580).
  * Streams that share one wait for each other: an MPS client has few unless told
  * otherwise, and computing then waits for what is sent beside it; with one, a send waits
  * for its receiver in front of the receive that the sender waits for, and so do all
  * ranks. What the user has set stays if it is 2 or more. HCP_FAILED: no memory. */
-int hcp_transport_prepare(struct hcp_err *err);
+int hcp_transport_prepare(int sharing, struct hcp_err *err);
 
 /* Likewise where transports ask for so many channels: NCCL takes variables, also those of
  * its configuration files, over what a program asks for; all that bound channels are set.

@@ -146,7 +146,7 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &plan.rank);
     srand((unsigned)plan.rank + 1);
-    must(hcp_transport_prepare(&err), &err);
+    must(hcp_transport_prepare(1, &err), &err);
     struct hcp_transport_config config = {.name = argc > 1 ? argv[1] : "nccl",
                                           .comm = MPI_COMM_WORLD,
                                           .runtime = runtime,

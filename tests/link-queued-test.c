@@ -153,7 +153,7 @@ int main(int argc, char **argv)
     runtime.host_alloc = remember_host;
     plan.runtime = config.runtime = &runtime;
     config.ordinal = plan.rank;
-    must(hcp_transport_prepare(&err), &err);
+    must(hcp_transport_prepare(1, &err), &err);
     for (int one_way = 0; one_way < 2; one_way++) {
         config.mesh = plan.mesh = one_way && strcmp(config.name, "copy") != 0;
         n_blocks = 0;

@@ -460,7 +460,7 @@ int main(int argc, char **argv)
     t.device.ordinal = t.comm.rank; /* a GPU each */
     srand((unsigned)t.comm.rank + 1);
     const double timeout_s = 200; /* nothing here is to be a matter of time */
-    if (hcp_transport_prepare(&err) ||
+    if (hcp_transport_prepare(1, &err) ||
         ring_watch_start(&t.comm, timeout_s, &t.watch, &err) ||
         ring_links_new(strstr(first, "staged") ? "mpi" : "nccl", 0, &t.comm, t.runtime,
                        &t.device, 1.5 * timeout_s + 2, &t.links, &err)) {

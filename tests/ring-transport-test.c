@@ -42,6 +42,34 @@ static void host_ids(const struct transport_world *w)
     transport_cases_host_ids(w);
 }
 
+/* Queues that a process asks for, by how many share the device. */
+static void queues(const struct transport_world *w)
+{
+    static const struct {
+        int sharing;
+        const char *queues;
+    } cases[] = {{1, "32"}, {3, "32"}, {4, "24"}, {8, "12"}, {48, "2"}, {100, "2"}};
+    const char *was = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    struct hcp_err err;
+    char keep[32] = "";
+    int good = 1;
+
+    snprintf(keep, sizeof keep, "%s", was ? was : "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+        good &= hcp_transport_prepare(cases[i].sharing, &err) == HCP_OK &&
+                strcmp(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), cases[i].queues) == 0;
+    }
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "5", 1);
+    good &= hcp_transport_prepare(4, &err) == HCP_OK &&
+            strcmp(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "5") == 0;
+    if (*keep)
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", keep, 1);
+    else
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    all_ok(w, good, "", "processes that share a device share its queues");
+}
+
 static void shared(const struct transport_world *w)
 {
     transport_cases_shared(w, 0);
@@ -182,6 +210,7 @@ static int run_case(const struct transport_world *w, const char *what, char **mo
         {"length", length},
         {"channels", transport_cases_channels},
         {"shared", shared},
+        {"queues", queues},
         {"hosts", host_ids},
         {"precede", precede},
         {"settle", settle},

@@ -6,7 +6,7 @@ program=${top_builddir:-.}/tests/ring-transport-test
 . "${top_srcdir:-.}/tests/mpi-tap.sh"
 
 # In one process what leaves no failed transport behind comes first.
-run 1 cpu passes 5
+run 1 cpu passes 5 queues
 run 2 cpu passes "$(scaled 60)" silent untaken cancel
 run 3 cpu passes "$(scaled 40)" refused silent mismatch
 run 4 cpu settle passes "$(scaled 30)"
