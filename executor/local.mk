@@ -41,6 +41,6 @@ executor_hcp_ring_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS) $(JANSSON_CFLAGS)
 executor_hcp_ring_LDADD = executor/libhcpring.la planner/libhcpplan.la $(PROFILER_CUDA)
 endif
 
-EXTRA_DIST += executor/h200-layers-and-joint.md executor/h200-two-ranks.md \
+EXTRA_DIST += executor/h200-layers-and-joint.md executor/h200-two-ranks.md executor/h200-shared.md \
 	executor/h200-reproduce/makespan.csv \
 	executor/h200-reproduce/speedup.csv executor/h200-reproduce/prediction.csv

@@ -22,4 +22,4 @@ tests_fake_cublas_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
 
 dist_check_SCRIPTS += tests/profile-linear.bats
 TESTS += tests/profile-linear.bats
-EXTRA_DIST += tests/data/h200-decode-linear.csv
+EXTRA_DIST += tests/data/h200-decode-linear.csv tests/data/h200-linear-steps.csv

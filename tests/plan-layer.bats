@@ -116,3 +116,21 @@ exhaustive() {
     run -0 hcp-plan split --db few.db "${layer[@]}" --ranks g@mps:100,g@mps:50 --seq-len 8K --json
     [[ "$output" != *finer* ]]
 }
+
+# Layers of 8K tokens on two H200s at 50 and 100 %, contiguous: 3456/4736 took 3.945 ms and
+# 3584/4608 3.754, the best split found by measuring (executor/h200-layers-and-joint.md).
+@test "an H200's steps: with products measured every 128 tokens the plan is the best split found" {
+    ask=(--db h.db --ranks nvidia-h200@mps:50,nvidia-h200@mps:100 --seq-len 8K --mask causal
+        --model llama-3-8b --link nccl --layout contiguous --extrapolate --json)
+    hcp-profile import --db h.db nvidia-h200
+    hcp-profile import --db h.db "${BATS_TEST_DIRNAME}/data/h200-linear-steps.csv"
+    hcp-plan fit --quiet --db h.db
+    hcp-plan split "${ask[@]}" >plan.json
+    [ "$(tokens <plan.json)" = 3584,4608 ]
+    within() { # TOKENS MS PART
+        awk -v is="$(hcp-plan split "${ask[@]}" --tokens "$1" | makespan)" -v ms="$2" -v part="$3" 'BEGIN {
+            print is, ms; exit !(is / ms < 1 + part && is / ms > 1 - part) }'
+    }
+    within 3584,4608 3.754 0.02
+    within 3456,4736 3.945 0.02
+}
