@@ -4,7 +4,8 @@
 # under compute-sanitizer. One GPU is shared by both ranks, which NCCL takes for ranks of two
 # hosts then. Skips without a GPU. TAP.
 set -u
-echo 1..6
+points=9
+echo 1..$points
 n=0
 ok() { # ok STATUS NAME
     n=$((n + 1))
@@ -14,7 +15,7 @@ gpus=$(hcp-profile devices --json 2>/dev/null |
     grep -o '"device":"cuda:[0-9]*","name":"[^"]*"' | sort -u | cut -d'"' -f8)
 slug=$(printf '%s\n' "$gpus" | head -n 1)
 if [ -z "$slug" ] || ! command -v mpirun >/dev/null; then
-    while [ $n -lt 6 ]; do n=$((n + 1)); echo "ok $n # SKIP no GPU, or no mpirun"; done
+    while [ $n -lt $points ]; do n=$((n + 1)); echo "ok $n # SKIP no GPU, or no mpirun"; done
     exit 0
 fi
 # shellcheck source=tests/gpu-shared.sh
@@ -42,6 +43,25 @@ for case in full/contiguous causal/contiguous causal/zigzag causal/striped; do
     sed 's/^/# /' "$dir/out"
     ok $status "$case: verified over NCCL, $kernel"
 done
+
+# What else a plan can be: a pack of documents, a prompt in chunks; and a rank that is lost.
+run() { # NAME HCP-RING-OPTION...
+    name=$1
+    shift
+    ring "$@" --provider "$kernel" --transport nccl --verify >"$dir/out" 2>&1
+    status=$?
+    sed 's/^/# /' "$dir/out"
+    ok $status "$name"
+}
+hcp-plan split --db "$dir/m.db" --ranks "$slug,$slug" --mask causal --documents 700,6000,90,1100 --extrapolate \
+    --json >"$dir/documents.json"
+run 'packed documents' --plan "$dir/documents.json" --repeat 3
+hcp-plan split --db "$dir/m.db" --ranks "$slug,$slug" --mask causal --seq-len 4096 --chunks 1000,2000,1096 \
+    --extrapolate --json >"$dir/chunks.json"
+run 'a prompt in chunks' --plan "$dir/chunks.json" --repeat 3
+plan causal zigzag 3001,1095 lost.json
+run 'a rank is lost in mid-pass, the other goes on' --db "$dir/m.db" --plan "$dir/lost.json" --rebalance \
+    --extrapolate --move-ms 1e9 --repeat 8 --fail 1@3:1
 
 # A vendor's library asks for kernels that it does not have and is answered so; that is no
 # error of memory. Kernels of ours under racecheck: those of cuDNN are not ours to mend.
