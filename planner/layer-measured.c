@@ -56,17 +56,19 @@ static size_t first_like(const hcp_rank *ranks, size_t r)
     return r;
 }
 
-static void describe(struct layer_measured *m)
+static void describe(struct layer_measured *m, const char *dtype)
 {
     const struct hcp_layer *l = &m->layer;
 
     if (*l->name)
-        snprintf(m->shape_option, sizeof m->shape_option, "--model %s", l->name);
+        snprintf(m->shape_option, sizeof m->shape_option, "--model %s --dtype %s",
+                 l->name, dtype);
     else
         snprintf(m->shape_option, sizeof m->shape_option,
-                 "--hidden %lld --ffn %lld --heads %d --kv-heads %d --head-dim %d%s",
+                 "--hidden %lld --ffn %lld --heads %d --kv-heads %d --head-dim %d%s "
+                 "--dtype %s",
                  (long long)l->hidden, (long long)l->ffn, (int)l->heads, (int)l->kv_heads,
-                 (int)l->head_dim, l->gated ? "" : " --mlp plain");
+                 (int)l->head_dim, l->gated ? "" : " --mlp plain", dtype);
 }
 
 /* The curve of a data sheet's kin. */
@@ -112,7 +114,7 @@ int layer_measured_load(const char *path, const struct hcp_layer *layer,
     m->extrapolate = extrapolate;
     memcpy(m->ranks, ranks, n * sizeof *ranks);
     snprintf(m->db, sizeof m->db, "%s", hcp_db_path(db));
-    describe(m);
+    describe(m, shape->dtype);
     for (size_t r = 0; rc == HCP_OK && r < n; r++) {
         size_t like = first_like(ranks, r);
 
@@ -220,19 +222,22 @@ void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *
 
 void layer_measured_widen(const layer_measured *m, const int64_t *tokens, hcp_rank *ranks)
 {
+    double most = 0;
+
     for (size_t r = 0; r < m->n; r++) {
-        hcp_rank *k = &ranks[r];
-        double ms[2], line_ms, off;
+        const hcp_rank *k = &ranks[r];
+        double ms[2], line_ms;
 
         if (tokens[r] < 1)
             continue;
         work_of(m, r, tokens[r], ms);
         line_ms = ((k->linear_before_us + k->linear_after_us) * (double)tokens[r] +
                    k->linear_before_fixed_us + k->linear_after_fixed_us) / 1e3;
-        off = line_ms > 0 ? fabs(ms[0] + ms[1] - line_ms) / line_ms : 0;
-        if (off > k->linear_error)
-            k->linear_error = off < 10 ? off : 10;
+        if (line_ms > 0)
+            most = fmax(most, fabs(ms[0] + ms[1] - line_ms) / line_ms);
     }
+    for (size_t r = 0; r < m->n; r++)
+        ranks[r].linear_error = fmax(ranks[r].linear_error, fmin(most, 10));
 }
 
 /* HCP_NO_ANSWER: so many tokens on a rank are outside what was measured. */
@@ -240,17 +245,20 @@ static int check_rank(const layer_measured *m, size_t r, int64_t tokens,
                       struct hcp_linear_answer *answer, struct hcp_err *err)
 {
     const hcp_rank *rank = &m->ranks[r];
+    int kin = m->estimate[r].estimated; /* of which the times of a data sheet are */
+    const char *device = kin ? m->estimate[r].kin_device : rank->device;
+    const char *limit = kin ? m->estimate[r].kin_limit : rank->limit;
 
     hcp_linear_ms(m->curve[r], tokens, answer);
     if (m->extrapolate || answer->source != HCP_LINEAR_EXTRAPOLATED)
         return HCP_OK;
     return hcp_fail(
         err, HCP_NO_ANSWER,
-        "linear work of %lld tokens on '%s%s%s' (rank %zu) is outside what was "
+        "linear work of %lld tokens on '%s%s%s' (%srank %zu) is outside what was "
         "measured; run 'hcp-profile run --db %s --linear %s --limits %s --tokens "
         "%lld' on that machine, or allow extrapolation (--extrapolate)",
-        (long long)tokens, rank->device, *rank->limit ? "@" : "", rank->limit, r, m->db,
-        m->shape_option, *rank->limit ? rank->limit : "none", (long long)tokens);
+        (long long)tokens, device, *limit ? "@" : "", limit, kin ? "kin of " : "", r,
+        m->db, m->shape_option, *limit ? limit : "none", (long long)tokens);
 }
 
 int layer_measured_check(const layer_measured *m, const int64_t *tokens,
@@ -284,6 +292,27 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static int is_in(const int64_t *list, size_t n, int64_t tokens)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == tokens)
+            return 1;
+    return 0;
+}
+
+/* Whether a rank before r, from `first` on, has brought its limit in. */
+static int limit_said(const layer_measured *m, const int64_t *tokens, size_t first,
+                      size_t r)
+{
+    int64_t below, above;
+
+    for (size_t i = first; i < r; i++)
+        if (first_like(m->ranks, i) == first_like(m->ranks, r) &&
+            lies_between(m, i, tokens[i], &below, &above))
+            return 1;
+    return 0;
+}
+
 /* Numbers of tokens about those of the ranks of one device, two steps of a thirty-second
  * on either side, in whole tiles of GEMMs; and the limits. */
 static int say_finer(const layer_measured *m, const int64_t *tokens, size_t first,
@@ -300,21 +329,19 @@ static int say_finer(const layer_measured *m, const int64_t *tokens, size_t firs
         if (strcmp(m->ranks[r].device, m->ranks[first].device) != 0 ||
             !(count = lies_between(m, r, tokens[r], &below, &above)))
             continue;
-        if (first_like(m->ranks, r) >= first && first_like(m->ranks, r) < r)
-            continue;
         step = count / 32 / STEP * STEP > 0 ? count / 32 / STEP * STEP : STEP;
         middle = (count + STEP - 1) / STEP * STEP;
         for (int64_t k = -SIDE; k <= SIDE; k++)
-            if (middle + k * step > 0)
+            if (middle + k * step > 0 && !is_in(list, n, middle + k * step))
                 list[n++] = middle + k * step;
-        fprintf(out, "%s%s", n_limits++ ? "," : "",
-                *m->ranks[r].limit ? m->ranks[r].limit : "none");
+        if (!limit_said(m, tokens, first, r))
+            fprintf(out, "%s%s", n_limits++ ? "," : "",
+                    *m->ranks[r].limit ? m->ranks[r].limit : "none");
     }
     qsort(list, n, sizeof *list, ascending);
     fputs(" --tokens ", out);
     for (size_t i = 0; i < n; i++)
-        if (i == 0 || list[i] != list[i - 1])
-            fprintf(out, "%s%lld", i ? "," : "", (long long)list[i]);
+        fprintf(out, "%s%lld", i ? "," : "", (long long)list[i]);
     return fputc('\n', out) == EOF;
 }
 

@@ -33,7 +33,8 @@ void layer_measured_free(layer_measured *m); /* accepts NULL */
 /* Linear work of the ranks as lines, exact at at[] tokens, rising as measured from half
  * to twice that; its error is that at at[] tokens. */
 void layer_measured_lines(const layer_measured *m, const int64_t *at, hcp_rank *ranks);
-/* Where lines are off at tokens[] by more than their error, that is their error. */
+/* Where lines are off at tokens[] by more than their error, the largest of that is the
+ * error of all: any rank may then be the last. */
 void layer_measured_widen(const layer_measured *m, const int64_t *tokens,
                           hcp_rank *ranks);
 /* HCP_NO_ANSWER: a rank's tokens are outside what was measured. */

@@ -73,9 +73,9 @@ exhaustive() {
 
 @test "a plan in an order of its own is what it says, within its error" {
     # Lines and shares of these do not come to rest, and no split can be asked for in its order.
-    args=(--seq-len 5K --mask causal --layout contiguous)
+    args=(--seq-len 8K --mask causal --layout contiguous)
     split --ranks g@mps:100,g@mps:100,g@mps:50 "${args[@]}" --reorder --json >plan.json
-    [ "$(grep -o '"given_rank":[0-9]' plan.json | cut -d: -f2 | tr -d '\n')" = 102 ]
+    [ "$(grep -o '"given_rank":[0-9]' plan.json | cut -d: -f2 | tr -d '\n')" = 012 ]
     split --ranks g@mps:100,g@mps:100,g@mps:50 "${args[@]}" --tokens "$(tokens <plan.json)" --json >same.json
     read -r low high < <(sed -n 's/.*"interval_ms":\[\([0-9.]*\),\([0-9.]*\)\].*/\1 \2/p' plan.json)
     echo "planned $(makespan <plan.json), $low to $high, is $(makespan <same.json)"
@@ -107,6 +107,31 @@ exhaustive() {
     # Where all are measured nothing is said.
     ask[1]=steps.db
     hcp-plan split "${ask[@]}" >text
+    run ! grep finer text
+}
+
+@test "the command measures about the tokens of every rank, in the plan's own type" {
+    hcp-profile run --db half.db --device "synthetic:name=g,tile_q=128" --limits mps:100,mps:50 --max-len 8K \
+        --dtype fp16
+    hcp-profile run --db half.db --device "synthetic:name=g,tile_q=640" --linear --hidden 4096 --ffn 14336 \
+        --limits mps:100,mps:50 --tokens 1K,2K,4K,8K --dtype fp16
+    hcp-plan fit --quiet --db half.db
+    ask=(--db half.db "${layer[@]}" --ranks 4*g@mps:100,3*g@mps:50 --dtype fp16)
+    hcp-plan split "${ask[@]}" --seq-len 40K --max-tokens 1=5120,2=4608,5=1536 >text
+    cat text
+    command=$(sed -n 's/.*for a finer plan: //p' text)
+    [[ "$command" == *" --dtype fp16 --limits mps:100,mps:50 --tokens "* ]]
+    list=${command##* --tokens }
+    # Whole GEMM tiles about each share, once each and in order.
+    awk '$1 ~ /^[0-9]+$/ && $4 > 0 { print int(($4 + 127) / 128) * 128 }' text >middles
+    [ "$(sort -u middles | wc -l)" -ge 4 ]
+    while read -r n; do
+        [[ ",$list," == *",$n,"* ]]
+    done <middles
+    [ "$(tr , '\n' <<<"$list")" = "$(tr , '\n' <<<"$list" | sort -nu)" ]
+    eval "$command --device synthetic:name=g,tile_q=640"
+    hcp-plan split "${ask[@]}" --seq-len 40K --tokens "$(awk '$1 ~ /^[0-9]+$/ { print $4 }' text | paste -sd,)" >text
+    cat text
     run ! grep finer text
 }
 
