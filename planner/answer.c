@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "planner/decision.h"
 #include "planner/joint.h"
 #include "planner/specs.h"
 
@@ -305,18 +306,6 @@ static double known(const struct problem *p, struct score score)
     return score.ms;
 }
 
-static hcp_decision decision(const hcp_plan *plan)
-{
-    int dropped = 0;
-
-    /* Unknown even time (NaN) compares false. */
-    if (plan->even_ms <= plan->interval_hi_ms)
-        return HCP_DECISION_EVEN;
-    for (size_t r = 0; r < plan->n_ranks; r++)
-        dropped |= plan->ranks[r].tokens == 0 && plan->ranks[r].kv_tokens == 0;
-    return dropped ? HCP_DECISION_DROP : HCP_DECISION_SPLIT;
-}
-
 uint64_t answer_models_hash(const struct hcp_ring *ring, hcp_model_kind kind)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -381,7 +370,7 @@ hcp_status answer_fill(const struct problem *p, struct scratch *s, const struct 
     plan->drop_ms = known(p, a->drop);
     plan->tied_ms = a->kv ? known(p, a->tied) : NAN;
     plan->gain_over_tied = plan->tied_ms / plan->makespan_ms;
-    plan->decision = decision(plan);
+    plan->decision = decision_of(plan);
     plan->order = question->order;
     plan->has_links = p->links != NULL;
     plan->given_order_ms = question->order ? a->given_order_ms : NAN;

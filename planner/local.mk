@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 PLAN_SOURCES = planner/hcpplan.h planner/plan.h planner/cost.h planner/json-in.h \
 	planner/links.h planner/memory.h planner/ring.h planner/models.c planner/bind.h \
-	planner/bind.c planner/bind-missing.c planner/init.c planner/api.c planner/answer.c \
+	planner/bind.c planner/bind-missing.c planner/init.c planner/api.c planner/answer.c planner/decision.h \
 	planner/strategies.h planner/strategies.c planner/strategy-splits.c planner/round.c \
 	planner/sort.c planner/solve.h planner/solve-equal.c planner/solve-search.c \
 	planner/solve-exact.c planner/reach.c planner/order.c planner/links.c planner/eval.c \
@@ -50,7 +50,8 @@ EXTRA_planner_libhcpplan_la_DEPENDENCIES = planner/hcpplan.sym
 bin_PROGRAMS += planner/hcp-plan
 planner_hcp_plan_SOURCES = planner/hcp-plan.c planner/commands.h planner/cmd-fit.c \
 	planner/options.h planner/options.c planner/per-rank.c planner/layer-measured.h \
-	planner/layer-measured.c planner/session.c planner/session-layer.c planner/session-link.c planner/move-link.c planner/hosts.c \
+	planner/layer-measured.c planner/session.c planner/session-layer.c \
+	planner/session-link.c planner/move-link.c planner/hosts.c \
 	planner/links-file.c planner/text.c planner/text-decode.c \
 	planner/cmd-split.c planner/cmd-compare.c planner/cmd-predict.c planner/cmd-simulate.c planner/plan-file.c planner/cmd-transition.c \
 	planner/documents-session.c planner/documents-list.c planner/documents-text.c \

@@ -83,6 +83,40 @@ exhaustive() {
         exit !(low <= is && is <= high && (is > plan * 1.03 || is < plan / 1.03)) }'
 }
 
+# "STRATEGY MAKESPAN EVEN DROP" of each plan that compare prints, -1 where one is not known.
+compared() { # OPTION...
+    hcp-plan compare --db steps.db "${layer[@]}" "$@" --json | sed 's/null/-1/g' | awk '
+        function value(key,  n) {
+            n = length(key) + 3
+            return match($0, "\"" key "\":\"?[^,\"]*") ? substr($0, RSTART + n, RLENGTH - n) : -1
+        }
+        /"makespan_ms"/ { name = value("strategy"); sub(/^"/, "", name)
+            print name, value("makespan_ms"), value("even_ms"), value("drop_ms") }'
+}
+
+@test "the best is slower than no rival, and what an even split and fewer ranks take is what they would" {
+    for ask in "3*g@mps:50 --seq-len 7777 --mask full --sub-blocks 2" \
+        "g@mps:50,g@mps:100 --seq-len 5120 --mask causal --layout contiguous" \
+        "3*g@mps:100 --seq-len 2048 --mask causal --layout striped" \
+        "g@mps:100,g@mps:100,g@mps:50,g@mps:100 --seq-len 8K --mask full --max-tokens 0=2048 --reorder" \
+        "g@mps:50,g@mps:100,g@mps:50 --seq-len 8K --mask full --layout contiguous --late-kv --link-gbps 50"; do
+        # shellcheck disable=SC2086 # words
+        compared --ranks $ask >rows
+        echo "$ask"
+        cat rows
+        [ "$(wc -l <rows)" -eq 6 ]
+        awk '{ ms[$1] = $2; even[$1] = $3; drop[$1] = $4 }
+            function below(a, b) { return a > 0 && a < b * (1 - 1e-9) }
+            END {
+                for (k in ms) bad = bad || below(ms[k], ms["best"])
+                bad = bad || below(even["best"], ms["best"]) || below(drop["best"], ms["best"])
+                bad = bad || below(ms["even"], even["best"]) || below(even["best"], ms["even"])
+                bad = bad || drop["best"] <= 0
+                exit bad
+            }' rows
+    done
+}
+
 @test "numbers of tokens far from measured ones are named with the command that measures them" {
     ask=(--db few.db "${layer[@]}" --ranks g@mps:100,g@mps:50 --seq-len 8K --mask causal --layout contiguous)
     hcp-plan split "${ask[@]}" >text
