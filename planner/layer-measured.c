@@ -356,13 +356,14 @@ int layer_measured_finer(const layer_measured *m, const int64_t *tokens, FILE *o
                     lies_between(m, i, tokens[i], &(int64_t){0}, &(int64_t){0});
         if (!count || said)
             continue;
-        fprintf(out,
-                "rank %zu: linear work of %lld tokens lies between measured %lld and ",
-                r, (long long)count, (long long)below);
-        if (above < INT64_MAX)
-            fprintf(out, "%lld", (long long)above);
+        fprintf(out, "rank %zu: linear work of %lld tokens lies ", r, (long long)count);
+        if (below < 1)
+            fprintf(out, "below the fewest measured, %lld", (long long)above);
+        else if (above == INT64_MAX)
+            fprintf(out, "above the most measured, %lld", (long long)below);
         else
-            fputs("none", out);
+            fprintf(out, "between measured %lld and %lld", (long long)below,
+                    (long long)above);
         fprintf(out, "; for a finer plan: hcp-profile run --db %s --linear %s", m->db,
                 m->shape_option);
         if (say_finer(m, tokens, r, out))

@@ -120,7 +120,7 @@ int session_move_link(const struct plan_args *args, const struct move_ends *ends
                       double bytes, double *alpha_us, double *gbps,
                       struct move_ways *ways, struct hcp_err *err)
 {
-    size_t n = ends->n, n_ends, *end = calloc(2 * n + 1, sizeof *end), *first = end + n;
+    size_t n = ends->n, n_ends, *end = calloc(2 * n + 1, sizeof *end), *first = NULL;
     const char *path = hcp_cli_db(args->db, err);
     struct hcp_link_fit fit = {0};
     uint8_t *pair = NULL;
@@ -131,6 +131,7 @@ int session_move_link(const struct plan_args *args, const struct move_ends *ends
                     : err->code;
 
     if (rc == HCP_OK) {
+        first = end + n;
         n_ends = number_ends(ends, end, first);
         pair = calloc(n_ends * n_ends + 1, 1);
         if (!pair)

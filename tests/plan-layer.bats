@@ -169,6 +169,14 @@ compared() { # OPTION...
     run ! grep finer text
 }
 
+@test "shares beyond the measured numbers are said to be so" {
+    ask=(--db few.db "${layer[@]}" --ranks g@mps:100 --mask causal)
+    run -0 hcp-plan split "${ask[@]}" --seq-len 9K
+    [[ "$output" == *"linear work of 9216 tokens lies above the most measured, 8192; for a finer plan: "* ]]
+    run -0 hcp-plan split "${ask[@]}" --seq-len 512
+    [[ "$output" == *"linear work of 512 tokens lies below the fewest measured, 1024; for a finer plan: "* ]]
+}
+
 @test "decode and plans without measured linear work say nothing of the kind" {
     run -0 hcp-plan split --db steps.db --ranks g@mps:100,g@mps:50 --seq-len 8K --linear-us 1
     [[ "$output" != *finer* ]]
