@@ -61,7 +61,7 @@ void hcp_merge_many(float *o, float *lse, const float *const *parts,
         float *row = o + r * head_dim;
         double top = -INFINITY, sum = 0;
         for (int64_t p = 0; p < n; p++)
-            if (!(lse_parts[p][r] <= top)) /* a NaN is taken, and stays */
+            if (!isnan(top) && !(lse_parts[p][r] <= top)) /* a NaN stays */
                 top = lse_parts[p][r];
         if (top == -INFINITY) {
             memset(row, 0, (size_t)head_dim * sizeof *row);

@@ -162,6 +162,12 @@ static void nan_is_not_hidden(void **state)
                     *lses[] = {side ? row : &bad, side ? &bad : row};
         hcp_merge_many(a, &la, parts, lses, 2, 1, 1);
         assert_true(isnan(la) && isnan(a[0]));
+
+        float empty = -INFINITY; /* beside it, either */
+        lses[side] = &bad;
+        lses[1 - side] = &empty;
+        hcp_merge_many(a, &la, parts, lses, 2, 1, 1);
+        assert_true(isnan(la) && isnan(a[0]));
     }
 }
 
