@@ -65,7 +65,9 @@ static double worst(const struct ring_chunks_result *r, double *bound, double *l
 
             *rows += e->rows_compared;
             *lse = fmax(*lse, e->lse_error);
-            if (!(e->o_error <= error)) { /* a NaN is taken, and stays */
+            if (e->o_error == error) { /* of no tokens there is no bound */
+                *bound = fmax(*bound, e->o_bound);
+            } else if (!isnan(error) && !(e->o_error < error)) { /* a NaN stays */
                 error = e->o_error;
                 *bound = e->o_bound;
             }

@@ -380,8 +380,8 @@ double ring_result_error(const struct ring_result *r)
     double worst = r->errors ? 0 : NAN;
 
     for (size_t k = 0; r->errors && k < r->plan->n_ranks; k++)
-        if (!(r->errors[k].o_error <= worst))
-            worst = r->errors[k].o_error; /* a NaN is taken, and stays */
+        if (!isnan(worst) && !(r->errors[k].o_error <= worst)) /* a NaN stays */
+            worst = r->errors[k].o_error;
     return worst;
 }
 

@@ -5,8 +5,8 @@
  * dies and "stop:Q" is stopped at the first run with Q queries, "nth:N" reports an error
  * at the N-th run of the process, "lse:QxKV" makes L of Q queries on KV keys larger,
  * "key:QxKV" changes, once in a process, the last bit of the first key after such a run,
- * "memory:Q" finds no memory for calls of Q queries. The first run of a process leaves
- * its id in $HCP_FAULTY_MARK/pid-RANK.
+ * "memory:Q" finds no memory for calls of Q queries, "blank:Q" leaves a NaN in O of Q
+ * queries. The first run of a process leaves its id in $HCP_FAULTY_MARK/pid-RANK.
  */
 #define hcp_provider_get example_get
 #include "tests/plugin-example.c"
@@ -55,6 +55,8 @@ static int faulty_run(hcp_attn_plan *plan, const hcp_attn_args *args, void *stre
         memset(args->o, 0, 64);
     for (int64_t i = 0; rc == HCP_RC_OK && hit && fault[0] == 'l' && i < args->q_len; i++)
         args->lse[i] += 0.01f;
+    if (rc == HCP_RC_OK && hit && fault[0] == 'b')
+        *(float *)args->o = NAN;
     if (rc == HCP_RC_OK && hit && fault[0] == 'k' && !changed++)
         *(unsigned char *)(uintptr_t)args->k ^= 1; /* the first byte in memory */
     return rc;

@@ -237,6 +237,11 @@ moved() {
     [[ "$output" == *"NOT VERIFIED: chunk 0: rank 0: "*"NOT VERIFIED: chunk 1: rank 1: "* ]]
     [[ "$output" != *"NOT VERIFIED: chunk 2: rank 1: "* ]] # no queries
     [[ "$stderr" == *"verification failed"* ]]
+    # What is no number is the largest error, whatever chunks and ranks behind it have.
+    HCP_FAULTY=blank:60 run --separate-stderr ring 2 --plan p.json --verify --json --kernel "$plugin"
+    echo "$output$stderr"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'"verified":false,"max_error":null,"chunks":['*'"max_error":'[0-9]* ]]
     # A partial result of one chunk: rank 1 has 50 queries on the 90 keys of rank 0.
     HCP_FAULTY=lse:50x90 run --separate-stderr ring 2 --plan p.json --verify --kernel "$plugin"
     echo "$output$stderr"

@@ -216,6 +216,12 @@ random_splits() { # random_splits N [LONGEST]
     HCP_FAULTY=wrong run --separate-stderr ring 3 --verify --json "${plans[@]}" --kernel "$plugin"
     [ "$status" -eq 1 ]
     [[ "$output" == *'"verified":false'*'"failure":'* ]]
+    # What is no number is the largest error, whatever the ranks behind it have.
+    plan m.db two.json "2*$cpu" full contiguous 65,44 "${shape[@]}"
+    HCP_FAULTY=blank:65 run --separate-stderr ring 2 --verify --json --plan two.json --kernel "$plugin"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'"verified":false,"max_error":null,'*'"max_error":null,'*'"max_error":'[0-9]* ]]
     # Not asked, nobody looks; and the plug-in without its fault is right.
     HCP_FAULTY=wrong run ring 3 "${plans[@]}" --kernel "$plugin"
     [ "$status" -eq 0 ]
