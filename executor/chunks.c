@@ -28,16 +28,18 @@ static int make_memory(struct run *u, struct hcp_err *err)
     const hcp_shape *s = &u->plan->shape;
     int32_t dtype = hcp_dtype_of_name(s->dtype);
     int64_t tokens = u->plan->ranks[u->p->comm.rank].tokens;
-    int64_t bytes;
+    int64_t elements, bytes;
     void *stream = NULL;
     int rc;
 
     if (dtype < 0)
         return hcp_fail(err, HCP_FAILED, "dtype '%s' of the plan is not known", s->dtype);
-    bytes = 2 * tokens * s->kv_heads * s->head_dim * hcp_dtype_bytes(dtype);
+    if (__builtin_mul_overflow(2 * tokens * s->kv_heads, s->head_dim, &elements) ||
+        __builtin_mul_overflow(elements, hcp_dtype_bytes(dtype), &bytes))
+        bytes = INT64_MAX; /* which nobody has */
     if (bytes == 0)
         return HCP_OK;
-    rc = runtime->alloc(&u->kv, bytes);
+    rc = bytes < INT64_MAX ? runtime->alloc(&u->kv, bytes) : HCP_RC_NO_MEMORY;
     if (rc) {
         const char *detail = runtime->last_error();
 

@@ -76,13 +76,36 @@ static int sent_apart(const struct ring_schedule *s)
            (s->n_send_pieces == 1 && s->send_pieces[0].tokens != s->kv_tokens);
 }
 
+/* In fp64: a plan may have numbers whose product no int64 holds. */
+static int check_bytes(ring *r, int32_t n_buffers, struct hcp_err *err)
+{
+    const hcp_attn_problem *p = &r->shape;
+    const struct ring_schedule *s = &r->schedule;
+    double held = 2.0 * (double)s->kv_tokens + (double)n_buffers * (double)s->max_block;
+    double bytes = held * (double)r->token_bytes +
+                   (double)(r->element_bytes + (int64_t)sizeof(float)) *
+                       (double)(p->batch * p->heads * p->head_dim) * (double)s->tokens;
+    char doing[128];
+
+    if (bytes < 0x1p62)
+        return HCP_OK;
+    snprintf(doing, sizeof doing,
+             "cannot allocate %.3g GB for a rank's part (fewer tokens a rank need less)",
+             1e-9 * bytes);
+    return ring_device_fail(r, HCP_RC_NO_MEMORY, doing, err);
+}
+
 static int allocate(ring *r, int32_t n_buffers, struct hcp_err *err)
 {
     const hcp_attn_problem *p = &r->shape;
-    int64_t rows = p->batch * p->heads * r->schedule.tokens;
-    int64_t own = r->schedule.kv_tokens * r->token_bytes;
-    int rc = ring_grab(r, &r->q, rows * p->head_dim * r->element_bytes, "queries", err);
+    int64_t rows, own;
+    int rc = check_bytes(r, n_buffers, err);
 
+    if (rc)
+        return rc;
+    rows = p->batch * p->heads * r->schedule.tokens;
+    own = r->schedule.kv_tokens * r->token_bytes;
+    rc = ring_grab(r, &r->q, rows * p->head_dim * r->element_bytes, "queries", err);
     if (r->config.chunk)
         r->own = r->config.chunk->kv;
     else if (rc == HCP_OK)

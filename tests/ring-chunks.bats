@@ -315,6 +315,12 @@ moved() {
     done
     sed 's/"dtype":"fp32"/"dtype":"int4"/' p.json >bad.json
     refuse 1 "dtype 'int4' of the plan is not known" --plan bad.json
+    # Sizes whose product no integer of 64 bits holds.
+    huge=2147483647
+    hand="\"dtype\":\"fp32\",\"heads\":$huge,\"kv_heads\":$huge,\"head_dim\":$huge" by_hand bad.json \
+        contiguous 60,40
+    refuse 1 " GB for the keys and values of the prompt (fewer tokens a rank need less): out of memory" \
+        --plan bad.json
     by_hand p.json zigzag 60,40,5 30,50,6
     sed -i 's/"buffers":2/"buffers":1/' p.json
     run --separate-stderr ring 3 --plan p.json

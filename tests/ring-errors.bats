@@ -128,6 +128,13 @@ edit() { # edit FILE SED: two.json changed by hand, without its fingerprint
         mpirun -np 2 hcp-ring --plan edited.json
     sed 's/"seq_len":300/"seq_len":301/' two.json >edited.json
     refuse 1 "rank 0 (*): edited.json: not a plan: tokens do not add up to seq_len" hcp-ring --plan edited.json
+    # Sizes whose product no integer of 64 bits holds.
+    hcp-plan split --db m.db --ranks "2*$cpu" --tokens 1G,0 --seq-len 1G --layout contiguous "${shape[@]}" \
+        --extrapolate --json |
+        sed -E 's/,"fingerprint":"[0-9a-f]*"//; s/"heads":[0-9]+/"heads":268435456/
+                s/"(kv_heads|head_dim)":[0-9]+/"\1":16384/g' >edited.json
+    refuse 1 "rank 0 (*): cannot allocate * GB for a rank's part (fewer tokens a rank need less): out of" \
+        mpirun -np 2 hcp-ring --plan edited.json
     refuse 1 "rank 0 (*): standard input is not a plan: " hcp-ring --plan - </dev/null
 }
 
