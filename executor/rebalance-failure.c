@@ -170,6 +170,8 @@ static int ask(struct run *r, hcp_rebalance_verdict *v, struct hcp_err *err)
                            v))
         return hcp_fail(err, HCP_FAILED, "libhcpplan: %s", text);
     v->reason = HCP_REBALANCE_FAILED;
+    if (v->decision == HCP_REBALANCE_MOVE) /* by the speeds known so far */
+        r->kept = HCP_REBALANCE_STEADY;
     if (v->decision == HCP_REBALANCE_STUCK)
         return hcp_fail(err, HCP_FAILED, "rank %d has failed (%.300s), and %s%s",
                         last->rank, last->text,

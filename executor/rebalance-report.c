@@ -226,8 +226,8 @@ static int print_text(const struct run *r)
         hcp_table_cell(t, "%s", tokens);
     }
     rc = hcp_table_print(t, stdout);
-    printf("\n%d passes, %zu change%s of the plan", r->passes, r->n_phases - 1,
-           r->n_phases == 2 ? "" : "s");
+    printf("\n%d pass%s, %zu change%s of the plan", r->passes, r->passes == 1 ? "" : "es",
+           r->n_phases - 1, r->n_phases == 2 ? "" : "s");
     for (size_t i = 1; i < r->n_phases; i++) {
         const struct phase *p = &r->phases[i];
 

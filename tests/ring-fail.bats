@@ -252,6 +252,21 @@ per_rank() {
     [ "$status" -eq 0 ]
     run ! grep -qi 'nan' <<<"$output"
     cmp m.db "$BATS_FILE_TMPDIR/m.db" # nothing is stored
+    # A change of speed that was not worth one is in the plan that a failure asks for.
+    plan m.db plan.json "3*$cpu" full contiguous 200,200,200 "${shape[@]}"
+    slow=(--plan plan.json --move-ms 1e6 --slow 0:1:5)
+    run --separate-stderr ring 3 "${common[@]}" "${slow[@]}" --repeat 6
+    echo "$output $stderr"
+    grep -q '^at the end speeds have changed, and the plan has not: cost' <<<"$output"
+    run --separate-stderr ring 3 "${common[@]}" "${slow[@]}" --repeat 6 --fail 1@5
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    grep -q '^6 passes, 1 change of the plan$' <<<"$output"
+    run ! grep -q '^at the end' <<<"$output"
+    plan m.db plan.json "2*$cpu" full contiguous 300,300 "${shape[@]}"
+    run --separate-stderr ring 2 "${common[@]}" --plan plan.json --repeat 1 --fail 1@0
+    [ "$status" -eq 0 ]
+    grep -q '^1 pass, 1 change of the plan$' <<<"$output"
 }
 
 @test "by measured times; whole layers; asked of the library" {
