@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All transports between GPUs (copy: between two), one rank a GPU: starts mpirun itself
- * with as many ranks as there are GPUs unless a launcher has done so. One GPU is shared
- * by two ranks, or as many as a launcher starts, which NCCL takes for ranks of several
- * hosts.
+ * with as many ranks as there are GPUs unless a launcher has done so. One GPU is shared by
+ * two ranks, or as many as a launcher starts, which NCCL takes for ranks of several hosts:
+ * under an MPS daemon, for ranks that take turns on a GPU do not come to an end after
+ * transfers that were given up.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,16 @@
 #include <unistd.h>
 #include "kernels/cuda.h"
 #include "tests/transport-cases.h"
+
+/* Whether ranks can be on the one GPU at once. */
+static int served(void)
+{
+    hcp_device_ref ref = {.size = sizeof ref};
+    hcp_cuda_info info = {.size = sizeof info};
+    char why[512];
+    return hcp_cuda_device(0, &ref, &info, why, sizeof why) == HCP_RC_OK &&
+           info.mps_enabled;
+}
 
 static int launched(void)
 {
@@ -39,6 +50,10 @@ int main(int argc, char **argv)
     int n = 0, level, rank, size, shared;
     hcp_cuda_device_count(&n, why, sizeof why);
     shared = n == 1;
+    if (shared && !served()) {
+        snprintf(why, sizeof why, "one GPU, and no MPS daemon by which ranks share it");
+        n = 0;
+    }
     if (n < 1) {
         if (!getenv("OMPI_COMM_WORLD_RANK") ||
             strcmp(getenv("OMPI_COMM_WORLD_RANK"), "0") == 0)
