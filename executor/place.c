@@ -59,30 +59,42 @@ static void list_gpus(const struct ring_gpus *gpus, char *text, size_t size)
                               gpus->infos[i].slug);
 }
 
-/* Number of the host's ranks before this one that want the same device. */
-static int before_me(const struct ring_comm *comm, const char device[64], int *out,
-                     struct hcp_err *err)
+/* What each of the host's ranks has to say, of one size, into a new array; all of them
+ * must meet in there. */
+static int gather_on_host(const struct ring_comm *comm, const void *mine, int bytes,
+                          void **out, struct hcp_err *err)
 {
-    char(*all)[64] = calloc((size_t)comm->host_size, sizeof *all);
+    void *all = calloc((size_t)comm->host_size, (size_t)bytes);
     int ready = 0;
 
-    /* All of the host's ranks must meet in there. */
+    *out = NULL;
     if (MPI_Allreduce(&(int){all != NULL}, &ready, 1, MPI_INT, MPI_MIN, comm->host) !=
             MPI_SUCCESS ||
         !ready) {
         free(all);
         return hcp_fail(err, HCP_FAILED, "out of memory on a rank of this host");
     }
-    *out = 0;
-    if (MPI_Allgather(device, 64, MPI_CHAR, all, 64, MPI_CHAR, comm->host) !=
+    if (MPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm->host) !=
         MPI_SUCCESS) {
         free(all);
         return hcp_fail(err, HCP_FAILED, "MPI cannot gather the host's devices");
     }
-    for (int i = 0; i < comm->host_rank; i++)
-        *out += strcmp(all[i], device) == 0;
-    free(all);
+    *out = all;
     return HCP_OK;
+}
+
+/* Number of the host's ranks before this one that want the same device. */
+static int before_me(const struct ring_comm *comm, const char device[64], int *out,
+                     struct hcp_err *err)
+{
+    void *all;
+    int rc = gather_on_host(comm, device, 64, &all, err);
+
+    *out = 0;
+    for (int i = 0; rc == HCP_OK && i < comm->host_rank; i++)
+        *out += strcmp((const char *)all + 64 * i, device) == 0;
+    free(all);
+    return rc;
 }
 
 /* Which device: *gpu -1 the CPU. Ranks of one kind of GPU take them in turn. */
@@ -179,26 +191,18 @@ static void open_cpu(struct ring_place *p)
     cpu_slug(p->self.device, &p->self);
 }
 
-/* How many of the host's ranks are on this GPU; all of them meet in there. */
-static int sharing_of(const struct ring_comm *comm, int gpu, int *out, struct hcp_err *err)
+/* How many of the host's ranks are on this GPU. */
+static int sharing_of(const struct ring_comm *comm, int gpu, int *out,
+                      struct hcp_err *err)
 {
-    int *all = calloc((size_t)comm->host_size, sizeof *all), ready = 0;
+    void *all;
+    int rc = gather_on_host(comm, &gpu, sizeof gpu, &all, err);
 
     *out = 0;
-    if (MPI_Allreduce(&(int){all != NULL}, &ready, 1, MPI_INT, MPI_MIN, comm->host) !=
-            MPI_SUCCESS ||
-        !ready) {
-        free(all);
-        return hcp_fail(err, HCP_FAILED, "out of memory on a rank of this host");
-    }
-    if (MPI_Allgather(&gpu, 1, MPI_INT, all, 1, MPI_INT, comm->host) != MPI_SUCCESS) {
-        free(all);
-        return hcp_fail(err, HCP_FAILED, "MPI cannot gather the host's devices");
-    }
-    for (int i = 0; i < comm->host_size; i++)
-        *out += all[i] == gpu;
+    for (int i = 0; rc == HCP_OK && i < comm->host_size; i++)
+        *out += ((const int *)all)[i] == gpu;
     free(all);
-    return HCP_OK;
+    return rc;
 }
 
 /* gpu < 0: the CPU. */
@@ -231,7 +235,7 @@ int ring_place_open(struct ring_comm *comm, ring_warden *warden,
 #endif
     if (rc == HCP_OK)
         rc = choose(gpus, rank->device, turn, o->any_device, comm->host_name, &gpu, err);
-    /* Of whatever has happened to a rank the others must not wait for it. */
+    /* Whatever has happened to a rank, the others must not wait for it. */
     if (rc)
         sharing_of(comm, -1, &sharing, NULL);
     else

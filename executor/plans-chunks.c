@@ -191,12 +191,9 @@ int ring_chunks_read(const char *file, const char *text, size_t length, hcp_plan
                         "%s: %s; print a plan with 'hcp-plan split --chunk-len --json'",
                         file, why[0] ? why : hcp_strerror(status));
     }
-    if (c->fingerprint && c->fingerprint != hcp_chunks_fingerprint(c)) {
+    if (ring_plan_unchanged(file, c->fingerprint, hcp_chunks_fingerprint(c), err)) {
         ring_chunks_free(c);
-        return hcp_fail(err, HCP_FAILED,
-                        "%s was changed after it was printed (its fingerprint does not "
-                        "match); print it again, or take the member \"fingerprint\" out",
-                        file);
+        return err->code;
     }
     c->fingerprint = hcp_chunks_fingerprint(c);
     if (ring_plan_arrays(plan, n_ranks, n_segments, err)) {

@@ -143,13 +143,10 @@ int ring_documents_read(const char *file, const char *text, size_t length, hcp_p
                         "%s: %s; print a plan with 'hcp-plan split --documents --json'",
                         file, why[0] ? why : hcp_strerror(status));
     }
-    if (d->fingerprint && d->fingerprint != hcp_documents_fingerprint(d)) {
+    if (ring_plan_unchanged(file, d->fingerprint, hcp_documents_fingerprint(d), err)) {
         ring_documents_free(d);
         free(starts);
-        return hcp_fail(err, HCP_FAILED,
-                        "%s was changed after it was printed (its fingerprint does not "
-                        "match); print it again, or take the member \"fingerprint\" out",
-                        file);
+        return err->code;
     }
     d->fingerprint = hcp_documents_fingerprint(d);
     if (ring_plan_arrays(plan, n_ranks, n_parts, err)) {

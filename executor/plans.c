@@ -54,6 +54,16 @@ int ring_exit_code(hcp_status status)
     }
 }
 
+int ring_plan_unchanged(const char *file, uint64_t said, uint64_t is, struct hcp_err *err)
+{
+    if (said == 0 || said == is)
+        return HCP_OK;
+    return hcp_fail(err, HCP_FAILED,
+                    "%s was changed after it was printed (its fingerprint does not "
+                    "match); print it again, or take the member \"fingerprint\" out",
+                    file);
+}
+
 int ring_plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
                        struct hcp_err *err)
 {
@@ -180,12 +190,9 @@ static int read_plan(const char *file, const json_t *object, struct ring_plans *
                         why[0] ? why : hcp_strerror(status));
     if (rc)
         return rc;
-    if (plan.fingerprint && plan.fingerprint != hcp_plan_fingerprint(&plan)) {
+    if (ring_plan_unchanged(file, plan.fingerprint, hcp_plan_fingerprint(&plan), err)) {
         ring_plan_free(&plan);
-        return hcp_fail(err, HCP_FAILED,
-                        "%s was changed after it was printed (its fingerprint does not "
-                        "match); print it again, or take the member \"fingerprint\" out",
-                        file);
+        return err->code;
     }
     plan.fingerprint = hcp_plan_fingerprint(&plan);
     rc = add_plan(p, &plan, NULL, err);

@@ -108,6 +108,8 @@ int ring_plan_of_tokens(const struct ring_plans *p, const hcp_plan *like,
 void ring_plan_free(hcp_plan *plan);
 /* The exit code of a status of the library. */
 int ring_exit_code(hcp_status status);
+/* That what a plan's text says of itself (0: nothing) is so. */
+int ring_plan_unchanged(const char *file, uint64_t said, uint64_t is, struct hcp_err *err);
 /* The arrays of a plan, and the plan cleared. */
 int ring_plan_arrays(hcp_plan *plan, size_t n_ranks, size_t n_segments,
                      struct hcp_err *err);

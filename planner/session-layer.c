@@ -289,8 +289,7 @@ static void meet_rivals(const struct plan_args *args, struct walk *w)
 
         if (!answer_of(args, w, rivals[i], &settled))
             continue;
-        /* In an order of its own no split can be asked for. Models are to be the best's.
-         */
+        /* No split can be asked for in an order of its own; of models, by the best's. */
         own = own_order(&s->plan) && settled && !other;
         if (!own && !tried_exactly(w))
             continue;

@@ -8,16 +8,12 @@ bats_require_minimum_version 1.5.0
 load ring-lib
 
 setup_file() {
-    export TMPDIR=$BATS_FILE_TMPDIR
-    add_models "$TMPDIR/m.db" fp32 1 2 1 32 none 2K
+    rehearsal_models
 }
 
 setup() {
-    ring_setup
-    shape=(--dtype fp32 --batch 1 --heads 2 --kv-heads 1 --head-dim 32)
-    cp "$BATS_FILE_TMPDIR/m.db" .
+    rehearsal_setup
     faulty=$top_builddir/tests/.libs/plugin-faulty.so
-    export HCP_REHEARSE=1
 }
 
 common=(--warm-up 0 --max-time 500 --timeout 300 --db m.db --rebalance --extrapolate)
@@ -59,10 +55,6 @@ well() {
         [ "$(recomputed "$line" | awk '{ n += $3 } END { print n + 0 }')" -eq "$(value lost_tokens "$line")" ]
     done
     [ "$(grep -c '^hcp-ring: ' <<<"$stderr")" -eq "${#failures[@]}" ]
-}
-
-tokens() { # of a phase by its line: "1008 992"
-    sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/; y/,/ /' <<<"$1"
 }
 
 value() { # of a whole number, the first of its name

@@ -106,3 +106,20 @@ nothing_left() {
     echo "left behind: $left $(find tmp -mindepth 1)"
     return 1
 }
+
+# Rehearsals of --rebalance: a file's models, and each test's copy of them with its $shape.
+rehearsal_models() {
+    export TMPDIR=$BATS_FILE_TMPDIR
+    add_models "$TMPDIR/m.db" fp32 1 2 1 32 none 2K
+}
+rehearsal_setup() {
+    ring_setup
+    # shellcheck disable=SC2034 # the tests'
+    shape=(--dtype fp32 --batch 1 --heads 2 --kv-heads 1 --head-dim 32)
+    cp "$BATS_FILE_TMPDIR/m.db" .
+    export HCP_REHEARSE=1
+}
+
+tokens() { # of a phase by its line: "1008 992"
+    sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/; y/,/ /' <<<"$1"
+}

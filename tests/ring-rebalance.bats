@@ -9,25 +9,16 @@ bats_require_minimum_version 1.5.0
 load ring-lib
 
 setup_file() {
-    export TMPDIR=$BATS_FILE_TMPDIR
-    add_models "$TMPDIR/m.db" fp32 1 2 1 32 none 2K
+    rehearsal_models
 }
 
 setup() {
-    ring_setup
-    shape=(--dtype fp32 --batch 1 --heads 2 --kv-heads 1 --head-dim 32)
-    cp "$BATS_FILE_TMPDIR/m.db" .
-    export HCP_REHEARSE=1
+    rehearsal_setup
 }
 
 # phases: those of $output, one a line; the first line is the rest.
 phases() {
     sed 's/{"first_pass":/\n&/g' <<<"$output"
-}
-
-# tokens of a phase by its line: "1008 992"
-tokens() {
-    sed 's/.*"tokens":\[\([0-9,]*\)\].*/\1/; y/,/ /' <<<"$1"
 }
 
 # rebalanced RANKS SLOW OPTION...: a run of $plan that changes at least once and is proven
